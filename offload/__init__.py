@@ -1,0 +1,92 @@
+"""The door of the residency library: which weights stay on the card, for how long, and moving them.
+
+Names resolve when they are first used, so that planning on a laptop never imports torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from offload.cards import Card as Card
+    from offload.cards import SimulatedCard as SimulatedCard
+    from offload.cards import detect_card as detect_card
+    from offload.cards import is_out_of_memory as is_out_of_memory
+    from offload.cards import is_sticky as is_sticky
+    from offload.cards import list_cards as list_cards
+    from offload.errors import CardError as CardError
+    from offload.errors import DoesNotFitError as DoesNotFitError
+    from offload.errors import OffloadError as OffloadError
+    from offload.errors import OrderError as OrderError
+    from offload.errors import SpecError as SpecError
+    from offload.errors import StateError as StateError
+    from offload.facts import Budget as Budget
+    from offload.facts import CardFacts as CardFacts
+    from offload.facts import ComponentFacts as ComponentFacts
+    from offload.facts import UnitFacts as UnitFacts
+    from offload.plan import ComponentPlan as ComponentPlan
+    from offload.plan import Lifetime as Lifetime
+    from offload.plan import Policy as Policy
+    from offload.plan import ResidencyPlan as ResidencyPlan
+    from offload.planner import plan_residency as plan_residency
+    from offload.report import RequestUsage as RequestUsage
+    from offload.report import Snapshot as Snapshot
+    from offload.report import explain as explain
+    from offload.report import plan_to_dict as plan_to_dict
+    from offload.report import predicted as predicted
+    from offload.report import readiness_line as readiness_line
+    from offload.residency import Residency as Residency
+    from offload.sizes import format_bytes as format_bytes
+    from offload.sizes import parse_bytes as parse_bytes
+    from offload.sizes import parse_rate as parse_rate
+    from offload.spec import ComponentSpec as ComponentSpec
+    from offload.spec import ResidencySpec as ResidencySpec
+    from offload.survey import survey_component as survey_component
+
+_HOMES = {
+    "Budget": "offload.facts",
+    "Card": "offload.cards",
+    "CardError": "offload.errors",
+    "CardFacts": "offload.facts",
+    "ComponentFacts": "offload.facts",
+    "ComponentPlan": "offload.plan",
+    "ComponentSpec": "offload.spec",
+    "DoesNotFitError": "offload.errors",
+    "Lifetime": "offload.plan",
+    "OffloadError": "offload.errors",
+    "OrderError": "offload.errors",
+    "Policy": "offload.plan",
+    "RequestUsage": "offload.report",
+    "Residency": "offload.residency",
+    "ResidencyPlan": "offload.plan",
+    "ResidencySpec": "offload.spec",
+    "SimulatedCard": "offload.cards",
+    "Snapshot": "offload.report",
+    "SpecError": "offload.errors",
+    "StateError": "offload.errors",
+    "UnitFacts": "offload.facts",
+    "detect_card": "offload.cards",
+    "explain": "offload.report",
+    "format_bytes": "offload.sizes",
+    "is_out_of_memory": "offload.cards",
+    "is_sticky": "offload.cards",
+    "list_cards": "offload.cards",
+    "parse_bytes": "offload.sizes",
+    "parse_rate": "offload.sizes",
+    "plan_residency": "offload.planner",
+    "plan_to_dict": "offload.report",
+    "predicted": "offload.report",
+    "readiness_line": "offload.report",
+    "survey_component": "offload.survey",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'offload' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

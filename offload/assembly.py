@@ -1,0 +1,100 @@
+"""Turns loaded modules and a plan into managed components: build units, place, host, release.
+
+Permanent units are placed first of all, each from what the checkpoint gave; the others get a host
+copy, unit by unit, so that no component is ever held twice.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from offload.cards.base import Card
+from offload.checkpoint import Placement
+from offload.host_store import HostStore
+from offload.plan import ComponentPlan, Lifetime
+from offload.survey import FoundUnit, find_units, storage_key, unique_buffers
+from offload.unit import Unit, UnitState
+
+Progress = Callable[[str, int, int], None]  # component, units done, units in all
+
+
+@dataclass(slots=True)
+class Assembly:
+    """One component's units with what holds them; ``take_apart`` gives plain modules back."""
+
+    root: nn.Module
+    plan: ComponentPlan
+    units: list[Unit]
+    buffers: Unit
+    home: torch.device  # where the module came from
+    permanent: dict[Unit, torch.Tensor] = field(default_factory=dict)  # card, uint8 1-D each
+
+    @classmethod
+    def build(cls, root: nn.Module, plan: ComponentPlan, device: torch.device) -> "Assembly":
+        """Read the layout; nothing moves yet."""
+        lifetimes = {unit.name: unit.lifetime for unit in plan.units}
+        units = [Unit.build(found, lifetimes[found.name], device) for found in find_units(root)]
+        first = next(root.parameters(), None)
+        home = torch.device("cpu") if first is None else first.device
+        return cls(root, plan, units, _buffer_unit(root, device), home)
+
+    def place(self, card: Card, store: HostStore, progress: Progress) -> None:
+        """Permanent units to the card, then the others to the host store and out of the module."""
+        placement = Placement(card, max(u.num_bytes for u in [*self.units, self.buffers]), self.plan.name)
+        total = len(self.units)
+        done = 0
+        progress(self.plan.name, done, total)
+        for unit in self._ordered():
+            if unit.lifetime is Lifetime.PERMANENT:
+                self._place(unit, placement, card.device)
+            else:
+                store.host(unit)
+                unit.release()
+            done += unit is not self.buffers
+            progress(self.plan.name, done, total)
+        placement.finish()
+
+    def take_apart(self, card: Card, store: HostStore) -> None:
+        """Plain, complete parameters on the device they came from; the card and the store let go."""
+        for unit in [*self.units, self.buffers]:
+            if unit.state is UnitState.LOADED:
+                continue
+            source = unit.host if unit.memory is None else unit.memory
+            if source is not None:
+                home = source.to(self.home, copy=True)
+                unit.forget()
+                unit.bind(home)
+            unit.forget()
+            store.drop(unit)
+        for memory in self.permanent.values():
+            card.release(memory)
+        self.permanent.clear()
+
+    def _ordered(self) -> Iterator[Unit]:
+        yield self.buffers
+        yield from (u for u in self.units if u.lifetime is Lifetime.PERMANENT)
+        yield from (u for u in self.units if u.lifetime is not Lifetime.PERMANENT)
+
+    def _place(self, unit: Unit, placement: Placement, device: torch.device) -> None:
+        for parameter in unit.parameters.values():
+            if is_traceable_wrapper_subclass(parameter):
+                moved = nn.Parameter(parameter.to(device), requires_grad=parameter.requires_grad)
+                torch.utils.swap_tensors(parameter, moved)
+        if unit.num_bytes:
+            label = f"{self.plan.name}/permanent/{unit.name}"
+            self.permanent[unit] = placement.place(unit, label)
+
+
+def _buffer_unit(root: nn.Module, device: torch.device) -> Unit:
+    """Buffers live on the card from load on, alive and mutable; they move as one permanent unit."""
+    weights = {storage_key(parameter) for parameter in root.parameters()}
+    buffers = {
+        name: buffer
+        for name, buffer in unique_buffers(root).items()
+        if not is_traceable_wrapper_subclass(buffer) and storage_key(buffer) not in weights
+    }
+    found = FoundUnit("buffers", None, None, buffers)  # type: ignore[arg-type]
+    return Unit.build(found, Lifetime.PERMANENT, device)

@@ -1,0 +1,73 @@
+"""From loaded weights to the card, unit by unit, through two small staging buffers.
+
+What ``from_pretrained`` leaves are views of the safetensors mapping (or anonymous memory where the
+dtype was converted). A permanent unit's bytes go straight from there to the card: no host copy.
+"""
+
+import torch
+
+from offload.cards.base import COMPUTE, COPY, Card, Event
+from offload.plan import Lifetime
+from offload.unit import Unit
+
+STAGING_BYTES = 64 << 20  # a power of two, which a pinned pool does not round up
+
+
+class Placement:
+    """Places permanent units at load. ``charge_to`` labels what the copies cost."""
+
+    def __init__(self, card: Card, largest_unit_bytes: int, charge_to: str) -> None:
+        size = min(STAGING_BYTES, max(1, largest_unit_bytes))
+        self._card = card
+        self._charge_to = charge_to
+        self._staging: list[tuple[torch.Tensor, Event]] = [
+            (card.staging(size), card.event(f"staging {n} is free")) for n in range(2)
+        ]
+        self._turn = 0
+
+    def place(self, unit: Unit, label: str) -> torch.Tensor:
+        """Allocate, copy and bind one permanent unit; its loaded storages may be freed after."""
+        assert unit.lifetime is Lifetime.PERMANENT
+        memory = self._card.allocate(unit.num_bytes, label)
+        try:
+            self._fill(memory, unit, label)
+        except BaseException:
+            self._card.synchronize()  # nothing may still be on its way into it
+            self._card.release(memory)
+            raise
+        unit.bind(memory)
+        return memory
+
+    def _fill(self, memory: torch.Tensor, unit: Unit, label: str) -> None:
+        card = self._card
+        born, placed = card.event(f"born {label}"), card.event(f"placed {label}")
+        card.record(born, COMPUTE)
+        card.wait(born, COPY)
+        for span, source in unit.loaded_bytes():
+            self._copy_in(memory[span.offset : span.offset + span.num_bytes], source, unit.name)
+        card.record(placed, COPY)
+        card.wait(placed, COMPUTE)
+
+    def finish(self) -> None:
+        """Wait until the buffers are idle, so that they may be freed."""
+        for _, idle in self._staging:
+            if idle.recorded:
+                self._card.host_wait(idle)
+        self._staging.clear()
+
+    def _copy_in(self, destination: torch.Tensor, source: torch.Tensor, unit: str) -> None:
+        size = self._staging[0][0].numel()
+        for start in range(0, source.numel(), size):
+            piece = source[start : start + size]
+            buffer, idle = self._staging[self._turn]
+            self._turn = 1 - self._turn
+            if idle.recorded:  # its last copy may still be reading the buffer
+                self._card.host_wait(idle)
+            buffer[: piece.numel()].copy_(piece)
+            self._card.copy(
+                destination[start : start + piece.numel()],
+                buffer[: piece.numel()],
+                unit,
+                self._charge_to,
+            )
+            self._card.record(idle, COPY)

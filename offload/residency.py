@@ -1,0 +1,282 @@
+"""Residency: the one owner of a pipeline's weights on one card, from attach to detach.
+
+It decides by a plan, moves through components, and ends every request with only the permanent
+units on the card, whatever happened. Every call comes from the thread that attached it.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from offload.assembly import Assembly, Progress
+from offload.cards import Card, detect_card
+from offload.component import Component
+from offload.errors import StateError
+from offload.facts import Budget, ComponentFacts
+from offload.guards import OWNED, Guards, refuse_other_offloaders, refuse_owned
+from offload.history import History
+from offload.host_store import HostStore
+from offload.plan import ResidencyPlan
+from offload.planner import plan_residency
+from offload.report import (
+    CardReport,
+    ComponentReport,
+    ComponentUsage,
+    HostReport,
+    RequestUsage,
+    Snapshot,
+    placement_line,
+    readiness_line,
+)
+from offload.spec import ResidencySpec
+from offload.survey import survey_component
+from offload.transfer import Transfer
+
+logger = logging.getLogger("offload")
+
+
+class Residency:
+    """Made by ``attach``; ``detach`` returns plain modules."""
+
+    def __init__(self, card: Card, plan: ResidencyPlan, facts: tuple[ComponentFacts, ...]) -> None:
+        self.card = card
+        self.plan = plan
+        self.facts = facts
+        self.transfer = Transfer(card)
+        self.history = History()
+        self._thread = threading.get_ident()
+        self._simulated = card.facts().simulated
+        self._store = HostStore(card.pinner)
+        self._assemblies: dict[str, Assembly] = {}
+        self._components: dict[str, Component] = {}
+        self._guards: list[Guards] = []
+        self._request: RequestUsage | None = None
+        self._recent: list[Component] = []  # with an open run, least recently used first
+        self._suspended = False
+
+    # --- attach and detach -------------------------------------------------------------------
+    @classmethod
+    def attach(
+        cls,
+        modules: Mapping[str, nn.Module],
+        *,
+        card: Card | None = None,
+        spec: ResidencySpec | None = None,
+        plan: ResidencyPlan | None = None,
+        activation_bytes: Mapping[str, int] | None = None,
+        log: Callable[[str], None] = logger.info,
+        progress: Progress | None = None,
+    ) -> "Residency":
+        """Survey, plan, place and watch; on failure the modules are as they were.
+
+        ``activation_bytes`` is the peak beyond weights of a component, where it is known. A ``plan``
+        made before is taken as it is; otherwise one is made from ``spec`` for this card.
+        Raises SpecError, DoesNotFitError, StateError, or the card's out-of-memory error.
+        """
+        modules = dict(modules)
+        refuse_owned(modules)
+        card = detect_card() if card is None else card
+        known = activation_bytes or {}
+        facts = tuple(
+            replace(survey_component(module, name), activation_bytes=known.get(name, 0))
+            for name, module in modules.items()
+        )
+        if plan is None:
+            plan = plan_residency(spec or ResidencySpec(), facts, Budget.of(card.facts()))
+        for warning in plan.warnings:
+            logger.warning(warning)
+        residency = cls(card, plan, facts)
+        try:
+            residency._take(modules, progress or (lambda component, done, total: None), log)
+        except BaseException:
+            residency._give_back()
+            raise
+        return residency
+
+    def _take(self, modules: dict[str, nn.Module], progress: Progress, log: Callable[[str], None]) -> None:
+        for name, root in modules.items():
+            root.__dict__[OWNED] = True
+            assembly = Assembly.build(root, self.plan[name], self.card.device)
+            self._assemblies[name] = assembly
+            assembly.place(self.card, self._store, progress)
+            self._components[name] = Component(root, self.plan[name], assembly.units, self)
+            if assembly.permanent:
+                log(placement_line(self.plan[name]))
+        self._watch()
+        for name in modules:
+            log(readiness_line(self.plan[name]))
+
+    def detach(self) -> None:
+        """Give back plain, complete modules on the device they came from; nothing of ours stays."""
+        self._refuse_busy("detach")
+        self._give_back()
+
+    def _give_back(self) -> None:
+        self._unwatch()
+        for assembly in self._assemblies.values():
+            assembly.take_apart(self.card, self._store)
+            assembly.root.__dict__.pop(OWNED, None)
+        self._assemblies.clear()
+        self._components.clear()
+        self._recent.clear()
+
+    def _watch(self) -> None:
+        for component in self._components.values():
+            refuse_other_offloaders(component.name, component.root)
+            component.watch()
+            self._guards.append(
+                Guards(component.name, component.root, self.card.device, lends=component.lends)
+            )
+
+    def _unwatch(self) -> None:
+        while self._guards:
+            self._guards.pop().remove()
+        for component in self._components.values():
+            component.unwatch()
+
+    # --- requests ----------------------------------------------------------------------------
+    @contextmanager
+    def request(self) -> Iterator[RequestUsage]:
+        """One request: bytes moved, seconds stalled and arming, peak bytes, per component.
+
+        However it ends, afterwards only permanent units are on the card and no copy is under way.
+        """
+        self._refuse_busy("begin a request")
+        usage = self._request = RequestUsage()
+        self.card.take_timings()
+        self.card.reset_peak()
+        began_s = time.perf_counter()
+        finished = False
+        try:
+            yield usage
+            finished = True
+        finally:
+            try:
+                self._end_runs()
+            finally:
+                self._request = None
+                self._settle(usage, began_s)
+        if finished:
+            self.history.learn_request({name: u.passes for name, u in usage.components.items()})
+
+    def _end_runs(self) -> None:
+        self._recent.clear()
+        with ExitStack() as ending:  # each run is ended, whatever ending another one raises
+            for component in self._components.values():
+                ending.callback(component.end_run)
+
+    def _settle(self, usage: RequestUsage, began_s: float) -> None:
+        for name, timing in self.card.take_timings().items():
+            component = usage.components.setdefault(name, ComponentUsage())
+            component.stall_s += timing.stall_s
+            component.arming_s += timing.copy_s
+        usage.peak_bytes = self.card.usage().peak_bytes
+        usage.seconds = time.perf_counter() - began_s
+
+    # --- what components ask -----------------------------------------------------------------
+    def check_thread(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise StateError(
+                f"thread {threading.current_thread().name} uses a residency that another thread "
+                "attached: device, stream and grad mode are per thread; attach, call and detach on one"
+            )
+
+    def scope(self) -> AbstractContextManager[object]:
+        """The running request, or one for this call alone."""
+        return nullcontext() if self._request is not None else self.request()
+
+    def usage_of(self, component: str) -> ComponentUsage:
+        assert self._request is not None
+        return self._request.components.setdefault(component, ComponentUsage())
+
+    def make_room(self, component: Component) -> None:
+        """End other components' runs, least recently used first, until this one's fits the budget."""
+        others = [c for c in self._recent if c is not component and c.run is not None]
+        needed = self.plan.running_bytes_of(component.plan)
+        held = {c.name: self.plan.running_bytes_of(c.plan) - c.plan.activation_bytes for c in others}
+        budget = self.plan.budget.num_bytes - self.plan.standing_bytes
+        unknown = not self._simulated and component.plan.activation_bytes == 0
+        for other in others:
+            if other.passing is not None or (sum(held.values()) + needed <= budget and not unknown):
+                continue
+            other.end_run()
+            del held[other.name]
+        self._recent = [*(c for c in others if c.run is not None), component]
+
+    # --- looking in --------------------------------------------------------------------------
+    def snapshot(self) -> Snapshot:
+        """The card, the host store and every component, from what is really held."""
+        self.check_thread()
+        usage = self.card.usage()
+        card = CardReport(
+            name=self.card.name,
+            memory_bytes=usage.memory_bytes,
+            allocated_bytes=usage.allocated_bytes,
+            reserved_bytes=usage.reserved_bytes,
+            peak_bytes=usage.peak_bytes,
+        )
+        host = HostReport(
+            store_bytes=self._store.store_bytes, pinned_bytes=self._store.pinned_bytes, shared=False
+        )
+        reports = {name: self._report(component) for name, component in self._components.items()}
+        return Snapshot(card=card, host=host, components=reports)
+
+    def _report(self, component: Component) -> ComponentReport:
+        permanent = sum(memory.numel() for memory in self._assemblies[component.name].permanent.values())
+        lent = component.run.held_bytes if component.run is not None else 0
+        return ComponentReport.of(
+            component.plan,
+            on_card_bytes=permanent + lent,
+            host_bytes=sum(unit.host.numel() for unit in component.units if unit.host is not None),
+        )
+
+    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every parameter exactly once: ("transformer.blocks.0.a.weight", tensor), wherever it is."""
+        self.check_thread()
+        for name, component in self._components.items():
+            for unit in component.units:
+                for path, tensor in unit.tensors().items():
+                    yield f"{name}.{path}", tensor
+
+    # --- suspend -----------------------------------------------------------------------------
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Plain modules, bound to host memory but for the permanent units, to change or save weights.
+
+        In-place changes are kept. Parameters may not be added, removed or replaced by others.
+        """
+        self._refuse_busy("suspend")
+        self._suspended = True
+        self._unwatch()
+        for component in self._components.values():
+            for unit in component.units:
+                if unit.host is not None:
+                    unit.bind(unit.host)
+        try:
+            yield
+        finally:
+            self._suspended = False
+            self._resume()
+
+    def _resume(self) -> None:
+        for component in self._components.values():
+            component.refuse_new_parameters()
+            for unit in component.units:
+                if unit.host is not None:
+                    unit.keep_changes(unit.host)
+                    unit.release()
+                    unit.forget()
+        self._watch()
+
+    def _refuse_busy(self, verb: str) -> None:
+        self.check_thread()
+        if self._request is not None:
+            raise StateError(f"cannot {verb} while a request is running: one card runs one at a time")
+        if self._suspended:
+            raise StateError(f"cannot {verb} within suspended(): leave it first")

@@ -1,0 +1,174 @@
+"""From the user's words to one wish per component, with a word about whatever has no effect.
+
+Names and counts only: it knows neither bytes nor cards, and decides nothing that the user left open.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from offload.errors import SpecError
+from offload.facts import ComponentFacts, UnitFacts
+from offload.plan import Policy
+from offload.spec import GROUPS, ComponentSpec, ResidencySpec, ResidentLayers
+
+_GROUP_PREFIXES = (
+    ("text_encoder", "text_encoder"),
+    ("image_encoder", "image_encoder"),
+    ("transformer", "dit"),
+    ("unet", "dit"),
+    ("prior", "dit"),
+    ("vae", "vae"),
+    ("vqvae", "vae"),
+    ("movq", "vae"),
+)
+
+
+def group_of(component_name: str) -> str:
+    """The group that a component's name puts it in: dit, text_encoder, image_encoder, vae or other."""
+    matches = (group for prefix, group in _GROUP_PREFIXES if component_name.startswith(prefix))
+    return next(matches, "other")
+
+
+def resolve_wishes(
+    spec: ResidencySpec, facts: Sequence[ComponentFacts]
+) -> tuple[dict[str, ComponentSpec], tuple[str, ...]]:
+    """One wish per component, and what to tell the user.
+
+    The exact name wins over the group, the group over ``all``. SpecError on a name that is neither.
+    """
+    _check_names(spec.components, facts)
+    warnings = list(_empty_groups(spec.components, facts))
+    wishes: dict[str, ComponentSpec] = {}
+    for component in facts:
+        wish = _wish_for(component, spec.components)
+        warnings.extend(f"{component.name}: {text}" for text in _without_effect(wish, component))
+        wishes[component.name] = _clamped(wish, component)
+    return wishes, tuple(warnings)
+
+
+def resident_counts(lists: Mapping[str, int], resident_layers: ResidentLayers) -> dict[str, int]:
+    """Block list -> how many of its layers are resident; counts and fractions apply to each list."""
+    return {name: _count(num_layers, resident_layers) for name, num_layers in lists.items()}
+
+
+def resident_indices(
+    layers: Sequence[UnitFacts], resident_layers: ResidentLayers, policy: Policy
+) -> frozenset[int]:
+    """Positions in ``layers`` of the resident ones."""
+    positions: dict[str, list[int]] = {}
+    for index, layer in enumerate(layers):
+        positions.setdefault(layer.list_name or "", []).append(index)
+    chosen: set[int] = set()
+    for members in positions.values():
+        num_streamed = len(members) - _count(len(members), resident_layers)
+        chosen.update(members)
+        chosen.difference_update(members[i] for i in _streamed(len(members), num_streamed, policy))
+    return frozenset(chosen)
+
+
+def describe_wish(wish: ComponentSpec) -> str:
+    """The wish in the user's words: ``resident_layers=0.8, lifetime=auto``; ``auto`` if all is open."""
+    if wish == ComponentSpec():
+        return "auto"
+    words = [f"resident_layers={wish.resident_layers}", f"lifetime={wish.lifetime}"]
+    words += [f"policy={wish.policy}"] if wish.policy != "auto" else []
+    words += [f"window={wish.window}"] if wish.window != "auto" else []
+    return ", ".join(words)
+
+
+def _count(num_layers: int, resident_layers: ResidentLayers) -> int:
+    if resident_layers in ("auto", "all"):
+        return num_layers
+    if resident_layers == "none" or resident_layers == 0:
+        return 0
+    if isinstance(resident_layers, float):
+        return max(1, round(resident_layers * num_layers))
+    return min(int(resident_layers), num_layers)
+
+
+def _streamed(num_layers: int, num_streamed: int, policy: Policy) -> Iterator[int]:
+    """Positions in one list of its streamed layers."""
+    if policy is Policy.LEADING:
+        yield from range(num_layers - num_streamed, num_layers)
+        return
+    # Each streamed layer ends its stretch of the list: its copy has the whole stretch to arrive.
+    for i in range(num_streamed):
+        yield (i + 1) * num_layers // num_streamed - 1
+
+
+def _check_names(keys: Iterable[str], facts: Sequence[ComponentFacts]) -> None:
+    names = [component.name for component in facts]
+    for key in keys:
+        if key in names or key in GROUPS:
+            continue
+        close = difflib.get_close_matches(str(key), [*names, *GROUPS], n=1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        raise SpecError(
+            f"no component or group is called {key!r}; {meant}"
+            f"components: {', '.join(names) or 'none'}; groups: {', '.join(GROUPS)}"
+        )
+
+
+def _empty_groups(keys: Iterable[str], facts: Sequence[ComponentFacts]) -> Iterator[str]:
+    present = {"all"} | {component.group for component in facts} | {component.name for component in facts}
+    for key in keys:
+        if key not in present:
+            yield (
+                f"{key}: no component belongs to this group, so the entry has no effect; "
+                f"components: {', '.join(component.name for component in facts)}"
+            )
+
+
+def _wish_for(component: ComponentFacts, entries: Mapping[str, ComponentSpec]) -> ComponentSpec:
+    for key in (component.name, component.group, "all"):
+        if key in entries:
+            return entries[key]
+    return ComponentSpec()
+
+
+def _longest_list(component: ComponentFacts) -> int:
+    return max(component.lists.values(), default=0)
+
+
+def _exceeds(wish: ComponentSpec, component: ComponentFacts) -> bool:
+    count = wish.resident_layers
+    return isinstance(count, int) and count > _longest_list(component) > 0
+
+
+def _clamped(wish: ComponentSpec, component: ComponentFacts) -> ComponentSpec:
+    if not _exceeds(wish, component):
+        return wish
+    return replace(wish, resident_layers=_longest_list(component))
+
+
+def _without_effect(wish: ComponentSpec, component: ComponentFacts) -> Iterator[str]:
+    """What the user wrote and will not see; in the user's wording."""
+    asked = wish.resident_layers
+    if not component.layers:
+        yield from _without_layers(wish)
+        return
+    if _exceeds(wish, component):
+        longest = _longest_list(component)
+        yield f"resident_layers={asked} is more than the {longest} layers it has; taken as {longest}"
+    if asked == "auto":
+        return
+    resident = sum(resident_counts(component.lists, asked).values())
+    if resident == 0 and wish.lifetime != "auto":
+        yield f"lifetime={wish.lifetime} has no effect with zero resident layers; every layer is streamed"
+    if wish.policy != "auto" and resident in (0, len(component.layers)):
+        which = "all" if resident else "none"
+        yield f"policy={wish.policy} has no effect where {which} of the layers are resident"
+    if wish.window != "auto" and resident == len(component.layers):
+        yield f"window={wish.window} has no effect where nothing is streamed"
+
+
+def _without_layers(wish: ComponentSpec) -> Iterator[str]:
+    """A component without block lists has a trunk only, which is never streamed."""
+    reason = "has no effect: the component has no layers and is held as a whole"
+    if wish.resident_layers not in ("auto", "all", 1.0):
+        yield f"resident_layers={wish.resident_layers} {reason}"
+    if wish.policy != "auto":
+        yield f"policy={wish.policy} {reason}"
+    if wish.window != "auto":
+        yield f"window={wish.window} {reason}"
