@@ -45,17 +45,17 @@ class Assembly:
         """Permanent units to the card, then the others to the host store and out of the module."""
         placement = Placement(card, max(u.num_bytes for u in [*self.units, self.buffers]), self.plan.name)
         total = len(self.units)
-        done = 0
-        progress(self.plan.name, done, total)
-        for unit in self._ordered():
-            if unit.lifetime is Lifetime.PERMANENT:
-                self._place(unit, placement, card.device)
-            else:
-                store.host(unit)
-                unit.release()
-            done += unit is not self.buffers
-            progress(self.plan.name, done, total)
-        placement.finish()
+        progress(self.plan.name, 0, total)
+        try:
+            for done, unit in enumerate(self._ordered()):  # buffers come first and are no unit
+                if unit.lifetime is Lifetime.PERMANENT:
+                    self._place(unit, placement, card.device)
+                else:
+                    store.host(unit)
+                    unit.release()
+                progress(self.plan.name, done, total)
+        finally:
+            placement.finish()
 
     def take_apart(self, card: Card, store: HostStore) -> None:
         """Plain, complete parameters on the device they came from; the card and the store let go."""

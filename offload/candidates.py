@@ -134,7 +134,7 @@ def _permanent_parts(
 def _trunk_beside(
     permanent: frozenset[int], facts: ComponentFacts, wish: ComponentSpec
 ) -> Iterator[Lifetime]:
-    """The trunk stays with permanent layers; with none it may still stay if the lifetime is open."""
+    """The trunk stays with permanent layers; with none it may, if the lifetime is open."""
     if permanent or facts.trunk.pinned_to_card:
         yield Lifetime.PERMANENT
         return

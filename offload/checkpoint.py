@@ -32,7 +32,7 @@ class Placement:
         try:
             self._fill(memory, unit, label)
         except BaseException:
-            self._card.synchronize()  # nothing may still be on its way into it
+            self._drain()  # nothing may still be on its way into it
             self._card.release(memory)
             raise
         unit.bind(memory)
@@ -40,20 +40,21 @@ class Placement:
 
     def _fill(self, memory: torch.Tensor, unit: Unit, label: str) -> None:
         card = self._card
-        born, placed = card.event(f"born {label}"), card.event(f"placed {label}")
+        born = card.event(f"born {label}")
         card.record(born, COMPUTE)
         card.wait(born, COPY)
         for span, source in unit.loaded_bytes():
             self._copy_in(memory[span.offset : span.offset + span.num_bytes], source, unit.name)
-        card.record(placed, COPY)
-        card.wait(placed, COMPUTE)
 
     def finish(self) -> None:
-        """Wait until the buffers are idle, so that they may be freed."""
+        """Wait for the last copies: the units may then be read, and the buffers freed."""
+        self._drain()
+        self._staging.clear()
+
+    def _drain(self) -> None:
         for _, idle in self._staging:
             if idle.recorded:
                 self._card.host_wait(idle)
-        self._staging.clear()
 
     def _copy_in(self, destination: torch.Tensor, source: torch.Tensor, unit: str) -> None:
         size = self._staging[0][0].numel()

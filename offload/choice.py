@@ -7,6 +7,7 @@ the rest is a sum under a limit. It knows neither what a candidate is made of no
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -132,7 +133,7 @@ def _falling(points: Iterable[_Point]) -> list[_Point]:
 def _steps(points: Sequence[_Point]) -> list[_Step]:
     """The convex hull of a staircase. The shift keeps slopes exact up to 2**48 bytes."""
     steps: list[_Step] = []
-    for before, point in zip(points, points[1:], strict=False):
+    for before, point in pairwise(points):
         more, less = point.standing_bytes - before.standing_bytes, before.cost - point.cost
         while steps and less * steps[-1].more_bytes >= steps[-1].less_cost * more:
             more, less = more + steps[-1].more_bytes, less + steps[-1].less_cost

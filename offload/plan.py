@@ -91,12 +91,17 @@ class ResidencyPlan:
     warnings: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> ComponentPlan:
-        return next(c for c in self.components if c.name == name)
+        for component in self.components:
+            if component.name == name:
+                return component
+        raise KeyError(name)
 
     def standing_bytes_of(self, component: ComponentPlan) -> int:
         """Held between requests: each permanent unit is an allocation of its own."""
         permanent = [u.num_bytes for u in component.units if u.lifetime is Lifetime.PERMANENT]
-        return sum(map(self.budget.rounded, permanent)) + self.budget.rounded(component.buffer_bytes)
+        return sum(map(self.budget.rounded, permanent)) + self.budget.rounded(
+            component.buffer_bytes
+        )
 
     def running_bytes_of(self, component: ComponentPlan) -> int:
         """Held on top of every standing set while this component runs."""

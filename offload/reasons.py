@@ -19,9 +19,16 @@ _PLACES = {
 
 
 def describe(plan: ComponentPlan) -> str:
-    """``40 of 66 layers and the trunk stay on the card (9.18 GiB), 26 are streamed (6.2 GiB)``."""
-    parts = [_part(plan, lifetime) for lifetime in Lifetime]
-    return ", ".join(part for part in parts if part)
+    """``40 of 66 layers and the trunk stay on the card (9.18 GiB), 26 are streamed (6.20 GiB)``."""
+    total = f" of {len(plan.layers)} layers"
+    parts = []
+    for lifetime in Lifetime:
+        held = sum(layer.lifetime is lifetime for layer in plan.layers)
+        trunk = plan.trunk.lifetime is lifetime
+        if held or trunk:
+            parts.append(_part(plan, lifetime, f"{held}{total}" if held else ""))
+            total = "" if held else total  # said once
+    return ", ".join(parts)
 
 
 def why(chosen: Candidate, others: Sequence[Candidate], larger: int | None, budget: Budget) -> str:
@@ -33,28 +40,18 @@ def why(chosen: Candidate, others: Sequence[Candidate], larger: int | None, budg
     return f"{describe(chosen.plan)}; {more}; {format_bytes(left)} of the budget are left"
 
 
-def shrunk(need_bytes: int, budget: Budget, picks: Sequence[Candidate]) -> str:
-    """The one warning: wish, need and choice. ``picks`` are those that lost some of their wish."""
-    wishes = "; ".join(f"{pick.plan.name}: {pick.plan.wish}" for pick in picks)
-    choices = "; ".join(f"{pick.plan.name}: {describe(pick.plan)}" for pick in picks)
-    return (
-        f"the wish ({wishes}) needs {format_bytes(need_bytes)} and {format_bytes(budget.num_bytes)} "
-        f"are free, {format_bytes(need_bytes - budget.num_bytes)} short; chosen instead ({choices})"
-    )
+def shrunk(need_bytes: int, budget: Budget, lost: Sequence[Candidate]) -> str:
+    """The one warning: wish, need and choice."""
+    return f"{_misfit(need_bytes, budget, lost)}. Chosen instead: {_plans(lost)}"
 
 
 def refused(
     need_bytes: int, budget: Budget, lost: Sequence[Candidate], nearest: Sequence[Candidate]
 ) -> str:
     """What ``refuse`` says: the missing bytes and the nearest plan that fits."""
-    wishes = "; ".join(f"{pick.plan.name}: {pick.plan.wish}" for pick in lost)
-    plans = "; ".join(f"{pick.plan.name}: {describe(pick.plan)}" for pick in nearest)
     return (
-        f"the wish ({wishes}) does not fit: it needs {format_bytes(need_bytes)} and "
-        f"{format_bytes(budget.num_bytes)} are free, "
-        f"{need_bytes - budget.num_bytes} bytes ({format_bytes(need_bytes - budget.num_bytes)}) are "
-        f"missing. The nearest plan that fits is {plans}. Take it with when_it_does_not_fit: shrink, "
-        "ask for fewer layers, or free memory on the card"
+        f"{_misfit(need_bytes, budget, lost)}. The nearest plan that fits: {_plans(nearest)}. "
+        "Take it with when_it_does_not_fit: shrink, ask for fewer layers, or free card memory"
     )
 
 
@@ -71,27 +68,35 @@ def too_small(smallest: Sequence[Candidate], budget: Budget) -> str:
             f"{plan.name} (smaller images, tiling, slicing)"
         )
     return (
-        f"{plan.name} does not fit even when all its layers are streamed: the card must hold "
-        f"{format_bytes(need)} while it runs and {format_bytes(budget.num_bytes)} are free, "
-        f"{missing} bytes ({format_bytes(missing)}) are missing. The smallest help: {help_text}"
+        f"{plan.name} does not fit even with every layer streamed: the card must hold "
+        f"{format_bytes(need)} while it runs, {format_bytes(budget.num_bytes)} are free, "
+        f"{_missing(missing)}. The smallest help: {help_text}"
     )
 
 
-def _part(plan: ComponentPlan, lifetime: Lifetime) -> str:
-    """What is held with one lifetime; empty where nothing is."""
-    held = sum(layer.lifetime is lifetime for layer in plan.layers)
+def _misfit(need_bytes: int, budget: Budget, lost: Sequence[Candidate]) -> str:
+    wishes = "; ".join(f"{pick.plan.name}: {pick.plan.wish}" for pick in lost)
+    return (
+        f"the wish does not fit ({wishes}): it needs {format_bytes(need_bytes)}, "
+        f"{format_bytes(budget.num_bytes)} are free, {_missing(need_bytes - budget.num_bytes)}"
+    )
+
+
+def _missing(num_bytes: int) -> str:
+    return f"{num_bytes} bytes ({format_bytes(num_bytes)}) are missing"
+
+
+def _plans(picks: Sequence[Candidate]) -> str:
+    return "; ".join(f"{pick.plan.name}: {describe(pick.plan)}" for pick in picks)
+
+
+def _part(plan: ComponentPlan, lifetime: Lifetime, layers: str) -> str:
+    """What is held with one lifetime."""
     trunk = plan.trunk.lifetime is lifetime
-    if not held and not trunk:
-        return ""
-    size = format_bytes(plan.bytes_with(lifetime))
     if not plan.layers:
-        return f"it {_PLACES[lifetime][1]} ({size})"
-    words = [_layers(held, len(plan.layers))] if held else []
-    words += ["the trunk"] if trunk else []
-    single = held + trunk == 1
-    return f"{' and '.join(words)} {_PLACES[lifetime][single]} ({size})"
-
-
-def _layers(held: int, total: int) -> str:
-    noun = "layer" if total == 1 else "layers"
-    return f"all {total} {noun}" if held == total else f"{held} of {total} {noun}"
+        held = ["it"]
+    else:
+        held = [words for words in (layers, "the trunk" if trunk else "") if words]
+    several = len(held) > 1 or (held[0] == layers and layers.split()[0] != "1")
+    size = format_bytes(plan.bytes_with(lifetime))
+    return f"{' and '.join(held)} {_PLACES[lifetime][not several]} ({size})"

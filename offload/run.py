@@ -42,8 +42,6 @@ class Run:
     def begin(self) -> None:
         """Allocate; on failure nothing is held. The trunk is issued and bound for the whole run."""
         self.window = Window(self.window_bytes, self.places)
-        for unit in self.units:
-            self.transfer.forget(unit)
         total = 0
         for unit in self.units:
             if unit.lifetime is Lifetime.FORWARD:
@@ -54,13 +52,13 @@ class Run:
                 self.arena = self._open(total, "forward")
             if self.window_bytes:
                 self.ring = self._open(self.window_bytes, "streamed")
+            if self.trunk.lifetime is Lifetime.FORWARD:
+                self.bring(self.trunk, [])
+                self.arrive(self.trunk)
+                self.fresh.discard(self.trunk)
         except BaseException:
             self.end()
             raise
-        if self.trunk.lifetime is Lifetime.FORWARD:
-            self.bring(self.trunk, [])
-            self.arrive(self.trunk)
-            self.fresh.discard(self.trunk)
 
     def _open(self, num_bytes: int, lifetime: str) -> Loan:
         return self.transfer.open(num_bytes, f"{self.component}/{lifetime}", self.component)
@@ -160,6 +158,7 @@ class Run:
                 if unit.state is UnitState.BOUND:
                     unit.release()
                 unit.forget()
+            self.transfer.forget(unit)
         for unit in list(self.fresh):
             self._count_wasted(unit)
         self._issued.clear()

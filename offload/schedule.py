@@ -1,8 +1,8 @@
 """Predicted time of a component's request under a plan, on a virtual clock that follows the engine.
 
 One link carries every copy, in the order in which the engine queues them. Forward units arrive once
-a request, gated on entries; streamed ones arrive for every call, into a window of ``places`` that
-wraps to the next pass. It knows no memory and no events: pacing and seconds only.
+a request, gated on entries; streamed ones arrive for every call, into a window that wraps to the
+next pass. It knows no memory and no events: order and seconds only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _SAME_S = 1e-9  # two passes alike within this are the steady state
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What one component costs a request; ``request_s`` covers its compute and what it waited for."""
+    """What one component costs a request: ``request_s`` is its compute and its waiting."""
 
     request_s: float
     compute_s: float
@@ -31,98 +31,114 @@ class Prediction:
         return self.request_s - self.compute_s
 
 
+def lookahead_units(sizes: Sequence[int]) -> int:
+    """How many layers ahead a copy may be queued: as many as hold 256 MiB, and two at least."""
+    mean = sum(sizes) // len(sizes) if sizes else 0
+    return max(LOOKAHEAD_UNITS, LOOKAHEAD_BYTES // max(1, mean))
+
+
+def predict(facts: ComponentFacts, plan: ComponentPlan, copy_bytes_per_s: float) -> Prediction:
+    """The engine's schedule of one request of this component."""
+    work = _Work(facts, plan, copy_bytes_per_s)
+    seconds = work.compute_s + work.h2d_bytes / copy_bytes_per_s
+    if work.compute_s and work.h2d_bytes:  # else neither of the two ever waits for the other
+        seconds = _seconds(work)
+    return Prediction(request_s=seconds, compute_s=work.compute_s, h2d_bytes=work.h2d_bytes)
+
+
+def _seconds(work: "_Work") -> float:
+    sizes = [unit.num_bytes for unit, lifetime in work.layers if lifetime is not Lifetime.PERMANENT]
+    clock = _Clock(places=work.places, lookahead=lookahead_units(sizes))
+    clock.trunk_arrives(*work.trunk())
+    clock.first_round([work.call(unit, lifetime) for unit, lifetime in work.layers])
+    clock.repeat(work.program(work.rounds_after_first()), 1)
+    clock.repeat(work.program(work.calls_of_a_pass()), work.passes - 1)
+    return clock.now_s
+
+
+# --- what there is to do ---------------------------------------------------------------------
+class Call(NamedTuple):
+    """One call of a layer, and the copy that it needs first."""
+
+    copy_s: float
+    compute_s: float
+    lifetime: Lifetime
+
+
 class Arrival(NamedTuple):
-    """A call that needs a copy; ``before_s`` is computed first, by units that are already there."""
+    """A streamed call of a later round; ``before_s`` is computed first, by units already there."""
 
     before_s: float
     copy_s: float
     compute_s: float
-    streamed: bool
 
 
 class Program(NamedTuple):
-    """One pass: its arrivals in order, and what is computed after the last of them."""
+    """One pass in which only streamed units move, and what is computed after the last of them."""
 
     arrivals: list[Arrival]
     after_s: float
 
 
-def lookahead_units(sizes: Sequence[int]) -> int:
-    """How many copies may be ready at a time: the fewest, two or more, that hold 256 MiB."""
-    total = 0
-    for count, num_bytes in enumerate(sizes, start=1):
-        total += num_bytes
-        if count >= LOOKAHEAD_UNITS and total >= LOOKAHEAD_BYTES:
-            return count
-    return max(LOOKAHEAD_UNITS, len(sizes))
+_Layer = tuple[UnitFacts, Lifetime]
 
 
-def predict(facts: ComponentFacts, plan: ComponentPlan, copy_bytes_per_s: float) -> Prediction:
-    """The engine's schedule of one request of this component."""
-    lifetimes = [unit.lifetime for unit in plan.units]
-    units = (facts.trunk, *facts.layers)
-    compute_s = facts.passes * sum(unit.compute_s * _calls(facts, unit) for unit in units)
-    h2d_bytes = sum(
-        _copies(facts, unit, lifetime) * unit.num_bytes
-        for unit, lifetime in zip(units, lifetimes, strict=True)
-    )
-    if compute_s == 0 or h2d_bytes == 0:  # one of the two never waits
-        seconds = compute_s + h2d_bytes / copy_bytes_per_s
-        return Prediction(request_s=seconds, compute_s=compute_s, h2d_bytes=h2d_bytes)
-    calls = list(_calls_of_a_pass(facts, lifetimes))
-    used = sum(first and lifetime is Lifetime.STREAMED for _, lifetime, first in calls)
-    places = min(plan.window, used)
-    sizes = [unit.num_bytes for unit, lifetime, first in calls if _moves(lifetime, first)]
-    clock = _Clock(places=places, lookahead=lookahead_units(sizes))
-    clock.first_pass(_program(calls, copy_bytes_per_s, first_pass=True))
-    clock.later_passes(_program(calls, copy_bytes_per_s, first_pass=False), facts.passes - 1)
-    return Prediction(request_s=clock.now_s, compute_s=compute_s, h2d_bytes=h2d_bytes)
+class _Work:
+    """Calls and copies of one request. A unit that is not used is never moved."""
 
+    def __init__(self, facts: ComponentFacts, plan: ComponentPlan, copy_bytes_per_s: float) -> None:
+        self._trunk, self._trunk_lifetime = facts.trunk, plan.trunk.lifetime
+        self._copy_bytes_per_s = copy_bytes_per_s
+        self.passes = facts.passes
+        layers = zip(facts.layers, plan.layers, strict=True)
+        self.layers: list[_Layer] = [(u, planned.lifetime) for u, planned in layers if u.uses]
+        num_streamed = sum(lifetime is Lifetime.STREAMED for _, lifetime in self.layers)
+        self.places = min(plan.window, num_streamed)
+        # Where every streamed layer has a place of its own, the first copy lasts for the request.
+        self._streams = num_streamed > plan.window
+        self.compute_s = self.passes * (
+            facts.trunk.compute_s + sum(unit.compute_s * unit.uses for unit, _ in self.layers)
+        )
+        self.h2d_bytes = self._trunk_bytes() + sum(
+            unit.num_bytes * self._copies(unit, lifetime) for unit, lifetime in self.layers
+        )
 
-# --- what a pass consists of -----------------------------------------------------------------
-_Call = tuple[UnitFacts, Lifetime, bool]  # the last: whether it is the unit's first call in a pass
+    def _trunk_bytes(self) -> int:
+        return self._trunk.num_bytes if self._trunk_lifetime is Lifetime.FORWARD else 0
 
+    def _copies(self, unit: UnitFacts, lifetime: Lifetime) -> int:
+        if lifetime is Lifetime.STREAMED and self._streams:
+            return unit.uses * self.passes
+        return 0 if lifetime is Lifetime.PERMANENT else 1
 
-def _calls(facts: ComponentFacts, unit: UnitFacts) -> int:
-    """Calls a pass; the trunk is there, and counted, once for the whole of it."""
-    return min(1, unit.uses) if unit is facts.trunk else unit.uses
+    def trunk(self) -> tuple[float, float]:
+        return self._trunk_bytes() / self._copy_bytes_per_s, self._trunk.compute_s
 
+    def call(self, unit: UnitFacts, lifetime: Lifetime) -> Call:
+        return Call(unit.num_bytes / self._copy_bytes_per_s, unit.compute_s, lifetime)
 
-def _copies(facts: ComponentFacts, unit: UnitFacts, lifetime: Lifetime) -> int:
-    """Copies a request; a unit that is not used is never moved."""
-    if lifetime is Lifetime.PERMANENT:
-        return 0
-    calls = _calls(facts, unit)
-    return min(1, calls) if lifetime is Lifetime.FORWARD else calls * facts.passes
+    def rounds_after_first(self) -> Iterator[_Layer]:
+        """A layer used n times comes in the first n rounds over the layers."""
+        for done in range(1, max((unit.uses for unit, _ in self.layers), default=0)):
+            yield from ((unit, lifetime) for unit, lifetime in self.layers if unit.uses > done)
 
+    def calls_of_a_pass(self) -> Iterator[_Layer]:
+        yield self._trunk, self._trunk_lifetime
+        yield from self.layers
+        yield from self.rounds_after_first()
 
-def _moves(lifetime: Lifetime, first: bool) -> bool:
-    return lifetime is Lifetime.STREAMED or (lifetime is Lifetime.FORWARD and first)
-
-
-def _calls_of_a_pass(facts: ComponentFacts, lifetimes: Sequence[Lifetime]) -> Iterator[_Call]:
-    """Trunk first, then the layers in order; those used n times come in the first n rounds."""
-    if facts.trunk.uses:
-        yield facts.trunk, lifetimes[0], True
-    for done in range(max((layer.uses for layer in facts.layers), default=0)):
-        for layer, lifetime in zip(facts.layers, lifetimes[1:], strict=True):
-            if layer.uses > done:
-                yield layer, lifetime, done == 0
-
-
-def _program(calls: Sequence[_Call], copy_bytes_per_s: float, *, first_pass: bool) -> Program:
-    """Fold the calls that need no copy into the seconds before the next one that does."""
-    arrivals: list[Arrival] = []
-    before_s = 0.0
-    for unit, lifetime, first in calls:
-        if _moves(lifetime, first and first_pass):
-            copy_s = unit.num_bytes / copy_bytes_per_s
-            streamed = lifetime is Lifetime.STREAMED
-            arrivals.append(Arrival(before_s, copy_s, unit.compute_s, streamed))
-            before_s = 0.0
-        else:
-            before_s += unit.compute_s
-    return Program(arrivals, before_s)
+    def program(self, calls: Iterator[_Layer]) -> Program:
+        """Fold the calls that need no copy into the seconds before the next one that does."""
+        arrivals: list[Arrival] = []
+        before_s = 0.0
+        for unit, lifetime in calls:
+            if lifetime is Lifetime.STREAMED and self._streams:
+                copy_s = unit.num_bytes / self._copy_bytes_per_s
+                arrivals.append(Arrival(before_s, copy_s, unit.compute_s))
+                before_s = 0.0
+            else:
+                before_s += unit.compute_s
+        return Program(arrivals, before_s)
 
 
 # --- the virtual clock -----------------------------------------------------------------------
@@ -134,37 +150,42 @@ class _Clock:
     lookahead: int
     now_s: float = 0.0
     link_s: float = 0.0  # when the link is free
-    entered_s: list[float] = field(default_factory=list)  # of each arrival of the first pass
-    left_s: list[float] = field(default_factory=list)  # of each streamed call so far
-    ready_s: dict[int, float] = field(default_factory=dict)  # arrival of the first pass -> its bytes
+    entered_s: list[float] = field(default_factory=list)  # by layers of the first round
+    left_s: list[float] = field(default_factory=list)  # by streamed calls so far
+    ready_s: dict[int, float] = field(default_factory=dict)  # layer of the first round -> there
 
-    def first_pass(self, program: Program) -> None:
-        queue = _Queue(self, program.arrivals)
-        for index, call in enumerate(program.arrivals):
-            queue.top_up()
-            self.now_s = max(self.now_s + call.before_s, self.ready_s[index])
+    def trunk_arrives(self, copy_s: float, compute_s: float) -> None:
+        """The run begins when the trunk is there; the first layers' copies follow meanwhile."""
+        self.link_s = copy_s
+        self.now_s = copy_s + compute_s
+
+    def first_round(self, calls: Sequence[Call]) -> None:
+        queue = _Queue(self, calls)
+        queue.top_up()
+        for index, call in enumerate(calls):
+            self.now_s = max(self.now_s, self.ready_s.get(index, 0.0))
             self.entered_s.append(self.now_s)
             queue.top_up()
             self.now_s += call.compute_s
-            if call.streamed:
+            if call.lifetime is Lifetime.STREAMED:
                 self.left_s.append(self.now_s)
-        self.now_s += program.after_s
+                queue.top_up()
 
-    def later_passes(self, program: Program, num_passes: int) -> None:
-        """Only streamed units are left, so copies run in order; stop once a pass repeats itself."""
+    def repeat(self, program: Program, times: int) -> None:
+        """Only streamed units move now, so copies run in order; stop once a pass repeats itself."""
         last: tuple[float, ...] = ()
-        for done in range(num_passes):
+        for done in range(times):
             start_s = self.now_s
             self._later_pass(program)
             state = self._state(start_s)
             if last and all(abs(a - b) <= _SAME_S for a, b in zip(last, state, strict=True)):
-                self.now_s += (num_passes - done - 1) * (self.now_s - start_s)
+                self.now_s += (times - done - 1) * (self.now_s - start_s)
                 return
             last = state
 
     def _later_pass(self, program: Program) -> None:
         now_s, link_s, left_s, places = self.now_s, self.link_s, self.left_s, self.places
-        for before_s, copy_s, compute_s, _ in program.arrivals:
+        for before_s, copy_s, compute_s in program.arrivals:
             free_s = left_s[-places]
             link_s = (free_s if free_s > link_s else link_s) + copy_s
             now_s += before_s
@@ -180,22 +201,25 @@ class _Clock:
 
 
 class _Queue:
-    """Which copy the engine queues next, in the first pass, where forward units arrive too."""
+    """Which copy is queued next in the first round, where forward units arrive too."""
 
-    def __init__(self, clock: _Clock, arrivals: Sequence[Arrival]) -> None:
+    def __init__(self, clock: _Clock, calls: Sequence[Call]) -> None:
         self._clock = clock
-        self._arrivals = arrivals
-        self._forward = [i for i, call in enumerate(arrivals) if not call.streamed][::-1]
-        self._streamed = [i for i, call in enumerate(arrivals) if call.streamed][::-1]
+        self._calls = calls
+        self._forward = self._pending(Lifetime.FORWARD)
+        self._streamed = self._pending(Lifetime.STREAMED)
         self._num_streamed_sent = 0
 
+    def _pending(self, lifetime: Lifetime) -> list[int]:
+        return [i for i, call in enumerate(self._calls) if call.lifetime is lifetime][::-1]
+
     def top_up(self) -> None:
-        """In order of execution, but a forward unit may overtake a streamed one that has no place."""
+        """In order of execution, but a forward unit may overtake a streamed one without a place."""
         while self._forward or self._streamed:
-            forward_first = not self._streamed or (
-                bool(self._forward) and self._forward[-1] < self._streamed[-1]
+            streamed_first = self._streamed and (
+                not self._forward or self._streamed[-1] < self._forward[-1]
             )
-            if not forward_first and self._has_place():
+            if streamed_first and self._has_place():
                 self._send_streamed()
             elif self._forward and self._is_near(self._forward[-1]):
                 self._send_forward()
@@ -220,5 +244,5 @@ class _Queue:
 
     def _send(self, index: int, not_before_s: float) -> None:
         clock = self._clock
-        clock.link_s = max(clock.link_s, not_before_s) + self._arrivals[index].copy_s
+        clock.link_s = max(clock.link_s, not_before_s) + self._calls[index].copy_s
         clock.ready_s[index] = clock.link_s

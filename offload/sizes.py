@@ -31,7 +31,9 @@ _SHOWN = (("GiB", GIB, 2), ("MiB", MIB, 1), ("KiB", KIB, 1))
 
 def parse_bytes(value: str | int | float) -> int:
     """Read ``"24GiB"``, ``"1.5 GB"`` or a bare number of bytes; never negative."""
-    return round(_quantity(value, f"{value!r} is no amount of memory; write '24GiB', '14MiB' or '24GB'"))
+    return round(
+        _quantity(value, f"{value!r} is no amount of memory; write '24GiB', '14MiB' or '24GB'")
+    )
 
 
 def parse_rate(value: str | int | float) -> float:

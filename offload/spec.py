@@ -1,4 +1,4 @@
-"""What the user asks for: which layers are resident, for how long, and what to do when it does not fit.
+"""What the user asks for: which layers are resident, how long, and what to do if it does not fit.
 
 A spec knows nothing of cards or bytes. ``auto`` leaves the choice to the planner; anything else is
 a wish that the planner keeps as far as the card allows.
@@ -24,7 +24,7 @@ class ComponentSpec:
     """The wish for one component; SpecError on a value that cannot be meant."""
 
     resident_layers: ResidentLayers = "auto"
-    """``auto``, ``all``, ``none``, a number of layers, or a fraction in (0, 1) of each block list."""
+    """``auto``, ``all``, ``none``, a number of layers, or a fraction of each block list."""
     lifetime: Literal["auto", "forward", "permanent"] = "auto"
     """How long the resident set stays on the card."""
     policy: Literal["auto", "leading", "spread"] = "auto"
@@ -41,7 +41,9 @@ class ComponentSpec:
             raise SpecError(f"window is {window!r}; give 'auto' or a whole number of 2 or more")
 
     @classmethod
-    def from_value(cls, value: "ComponentSpec | Mapping[str, Any] | ResidentLayers") -> "ComponentSpec":
+    def from_value(
+        cls, value: "ComponentSpec | Mapping[str, Any] | ResidentLayers"
+    ) -> "ComponentSpec":
         """Read one entry of ``components``: a bare value is ``resident_layers``."""
         if isinstance(value, ComponentSpec):
             return value
@@ -50,7 +52,9 @@ class ComponentSpec:
         known = tuple(cls.__dataclass_fields__)
         unknown = [key for key in value if key not in known]
         if unknown:
-            raise SpecError(f"unknown option {', '.join(map(repr, unknown))}; valid: {', '.join(known)}")
+            raise SpecError(
+                f"unknown option {', '.join(map(repr, unknown))}; valid: {', '.join(known)}"
+            )
         return cls(**value)
 
 
@@ -64,8 +68,16 @@ class ResidencySpec:
 
     def __post_init__(self) -> None:
         _check_word("when_it_does_not_fit", self.when_it_does_not_fit, WHEN_IT_DOES_NOT_FIT)
-        read = {name: ComponentSpec.from_value(value) for name, value in self.components.items()}
+        read = {name: _read(name, value) for name, value in self.components.items()}
         object.__setattr__(self, "components", read)
+
+
+def _read(name: str, value: Any) -> ComponentSpec:
+    """One entry, the component's name in front of whatever is wrong with it."""
+    try:
+        return ComponentSpec.from_value(value)
+    except SpecError as error:
+        raise SpecError(f"{name}: {error}") from None
 
 
 def _is_int(value: object) -> bool:

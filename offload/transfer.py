@@ -89,8 +89,10 @@ class Transfer:
         return events.free if events is not None and events.free.recorded else None
 
     def forget(self, unit: Unit) -> None:
-        """Start of a run: no event of an earlier one may satisfy a wait."""
-        self._events.pop(unit, None)
+        """End of a run: none of its events may satisfy a wait of the next, or keep an error alive."""
+        events = self._events.pop(unit, None)
+        if events is not None:
+            events.ready.error = None
 
     def close(self, loan: Loan) -> None:
         """Order every copy before the end of the loan, then give its memory back. Nobody waits."""
@@ -98,6 +100,7 @@ class Transfer:
             if loan.last_copy.recorded:
                 self.card.wait(loan.last_copy, COMPUTE)
         finally:
+            loan.last_copy.error = None  # its traceback holds frames that hold the memory
             self.card.release(loan.memory)
 
     def _of(self, unit: Unit) -> _UnitEvents:

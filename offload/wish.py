@@ -1,6 +1,6 @@
 """From the user's words to one wish per component, with a word about whatever has no effect.
 
-Names and counts only: it knows neither bytes nor cards, and decides nothing that the user left open.
+Names and counts only: it knows neither bytes nor cards, and decides nothing that was left open.
 """
 
 import difflib
@@ -25,7 +25,7 @@ _GROUP_PREFIXES = (
 
 
 def group_of(component_name: str) -> str:
-    """The group that a component's name puts it in: dit, text_encoder, image_encoder, vae or other."""
+    """dit, text_encoder, image_encoder, vae or other, by the component's name."""
     matches = (group for prefix, group in _GROUP_PREFIXES if component_name.startswith(prefix))
     return next(matches, "other")
 
@@ -48,7 +48,7 @@ def resolve_wishes(
 
 
 def resident_counts(lists: Mapping[str, int], resident_layers: ResidentLayers) -> dict[str, int]:
-    """Block list -> how many of its layers are resident; counts and fractions apply to each list."""
+    """Block list -> its resident layers; counts and fractions apply to each list."""
     return {name: _count(num_layers, resident_layers) for name, num_layers in lists.items()}
 
 
@@ -68,7 +68,7 @@ def resident_indices(
 
 
 def describe_wish(wish: ComponentSpec) -> str:
-    """The wish in the user's words: ``resident_layers=0.8, lifetime=auto``; ``auto`` if all is open."""
+    """The user's words: ``resident_layers=0.8, lifetime=auto``; ``auto`` if all is open."""
     if wish == ComponentSpec():
         return "auto"
     words = [f"resident_layers={wish.resident_layers}", f"lifetime={wish.lifetime}"]
@@ -111,7 +111,9 @@ def _check_names(keys: Iterable[str], facts: Sequence[ComponentFacts]) -> None:
 
 
 def _empty_groups(keys: Iterable[str], facts: Sequence[ComponentFacts]) -> Iterator[str]:
-    present = {"all"} | {component.group for component in facts} | {component.name for component in facts}
+    present = (
+        {"all"} | {component.group for component in facts} | {component.name for component in facts}
+    )
     for key in keys:
         if key not in present:
             yield (
@@ -150,12 +152,15 @@ def _without_effect(wish: ComponentSpec, component: ComponentFacts) -> Iterator[
         return
     if _exceeds(wish, component):
         longest = _longest_list(component)
-        yield f"resident_layers={asked} is more than the {longest} layers it has; taken as {longest}"
+        yield f"resident_layers={asked} is more than the {longest} layers of a list; {longest} taken"
     if asked == "auto":
         return
     resident = sum(resident_counts(component.lists, asked).values())
     if resident == 0 and wish.lifetime != "auto":
-        yield f"lifetime={wish.lifetime} has no effect with zero resident layers; every layer is streamed"
+        yield (
+            f"lifetime={wish.lifetime} has no effect with zero resident layers; "
+            "every layer is streamed"
+        )
     if wish.policy != "auto" and resident in (0, len(component.layers)):
         which = "all" if resident else "none"
         yield f"policy={wish.policy} has no effect where {which} of the layers are resident"
