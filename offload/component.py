@@ -119,7 +119,8 @@ class Component:
 
     def _begin(self, kind: PassKind) -> None:
         history, usage = self.owner.history, self.owner.usage_of(self.name)
-        self._refuse_grad()
+        if kind.door != "generate":  # it turns gradients off inside; units look for themselves
+            self._refuse_grad()
         self.owner.make_room(self)
         usage.passes += 1
         if self.lends and self.run is None:
@@ -200,6 +201,7 @@ class Component:
 
     def _enter(self, run: Run, passing: Pass, unit: Unit) -> None:
         self.owner.check_thread()
+        self._refuse_grad()
         if not run.has(unit):
             run.bring_on_the_spot(unit)
         elif unit.lifetime is Lifetime.STREAMED and run.window.holds(unit):

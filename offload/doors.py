@@ -30,21 +30,21 @@ class Wrapper:
         self.module, self.name = module, name
         self.before = module.__dict__.get(name, _ABSENT)
         self.original: Call = getattr(module, name)
-        self.active = True
+        self._around: Guarded | None = around
         original = self.original
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if not self.active:
+            if self._around is None:
                 return original(*args, **kwargs)
-            return around(original, args, kwargs)
+            return self._around(original, args, kwargs)
 
         self.wrapped = wrapped
         module.__dict__[name] = wrapped
 
     def remove(self) -> None:
         """Restore the method; where others wrapped it since, let calls pass through."""
-        self.active = False
+        self._around = None  # a wrapper that stays behind holds on to nothing of ours
         if self.module.__dict__.get(self.name) is not self.wrapped:
             return
         if self.before is _ABSENT:

@@ -52,7 +52,7 @@ class Run:
                 self.arena = self._open(total, "forward")
             if self.window_bytes:
                 self.ring = self._open(self.window_bytes, "streamed")
-            if self.trunk.lifetime is Lifetime.FORWARD:
+            if self.trunk.lifetime is Lifetime.FORWARD and self.trunk.num_bytes:
                 self.bring(self.trunk, [])
                 self.arrive(self.trunk)
                 self.fresh.discard(self.trunk)

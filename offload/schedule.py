@@ -50,7 +50,7 @@ def _seconds(work: "_Work") -> float:
     sizes = [unit.num_bytes for unit, lifetime in work.layers if lifetime is not Lifetime.PERMANENT]
     clock = _Clock(places=work.places, lookahead=lookahead_units(sizes))
     clock.trunk_arrives(*work.trunk())
-    clock.first_round([work.call(unit, lifetime) for unit, lifetime in work.layers])
+    clock.first_round(work.first_round())
     clock.repeat(work.program(work.rounds_after_first()), 1)
     clock.repeat(work.program(work.calls_of_a_pass()), work.passes - 1)
     return clock.now_s
@@ -92,34 +92,35 @@ class _Work:
         self.passes = facts.passes
         layers = zip(facts.layers, plan.layers, strict=True)
         self.layers: list[_Layer] = [(u, planned.lifetime) for u, planned in layers if u.uses]
+        self._rounds = max((unit.uses for unit, _ in self.layers), default=0)
         num_streamed = sum(lifetime is Lifetime.STREAMED for _, lifetime in self.layers)
         self.places = min(plan.window, num_streamed)
         # Where every streamed layer has a place of its own, the first copy lasts for the request.
         self._streams = num_streamed > plan.window
-        self.compute_s = self.passes * (
-            facts.trunk.compute_s + sum(unit.compute_s * unit.uses for unit, _ in self.layers)
-        )
-        self.h2d_bytes = self._trunk_bytes() + sum(
-            unit.num_bytes * self._copies(unit, lifetime) for unit, lifetime in self.layers
-        )
+        used_s = sum(unit.compute_s * unit.uses for unit, _ in self.layers)
+        self.compute_s = self.passes * (facts.trunk.compute_s + used_s)
+        self.h2d_bytes = self._trunk_bytes() + sum(map(self._copied_bytes, self.layers))
 
     def _trunk_bytes(self) -> int:
         return self._trunk.num_bytes if self._trunk_lifetime is Lifetime.FORWARD else 0
 
-    def _copies(self, unit: UnitFacts, lifetime: Lifetime) -> int:
-        if lifetime is Lifetime.STREAMED and self._streams:
-            return unit.uses * self.passes
-        return 0 if lifetime is Lifetime.PERMANENT else 1
+    def _copied_bytes(self, layer: _Layer) -> int:
+        unit, lifetime = layer
+        if lifetime is Lifetime.PERMANENT:
+            return 0
+        again = lifetime is Lifetime.STREAMED and self._streams
+        return unit.num_bytes * (unit.uses * self.passes if again else 1)
 
     def trunk(self) -> tuple[float, float]:
         return self._trunk_bytes() / self._copy_bytes_per_s, self._trunk.compute_s
 
-    def call(self, unit: UnitFacts, lifetime: Lifetime) -> Call:
-        return Call(unit.num_bytes / self._copy_bytes_per_s, unit.compute_s, lifetime)
+    def first_round(self) -> list[Call]:
+        rate = self._copy_bytes_per_s
+        return [Call(unit.num_bytes / rate, unit.compute_s, own) for unit, own in self.layers]
 
     def rounds_after_first(self) -> Iterator[_Layer]:
         """A layer used n times comes in the first n rounds over the layers."""
-        for done in range(1, max((unit.uses for unit, _ in self.layers), default=0)):
+        for done in range(1, self._rounds):
             yield from ((unit, lifetime) for unit, lifetime in self.layers if unit.uses > done)
 
     def calls_of_a_pass(self) -> Iterator[_Layer]:
@@ -211,34 +212,29 @@ class _Queue:
         self._num_streamed_sent = 0
 
     def _pending(self, lifetime: Lifetime) -> list[int]:
+        """Layers still to be sent, the next one last."""
         return [i for i, call in enumerate(self._calls) if call.lifetime is lifetime][::-1]
 
     def top_up(self) -> None:
         """In order of execution, but a forward unit may overtake a streamed one without a place."""
-        while self._forward or self._streamed:
-            streamed_first = self._streamed and (
-                not self._forward or self._streamed[-1] < self._forward[-1]
-            )
-            if streamed_first and self._has_place():
-                self._send_streamed()
-            elif self._forward and self._is_near(self._forward[-1]):
-                self._send_forward()
+        forward, streamed = self._forward, self._streamed
+        places_so_far = len(self._clock.left_s) + self._clock.places
+        near = len(self._clock.entered_s) + self._clock.lookahead
+        while forward or streamed:
+            streamed_first = streamed and not (forward and forward[-1] < streamed[-1])
+            if streamed_first and self._num_streamed_sent < places_so_far:
+                self._send_streamed(streamed.pop())
+            elif forward and forward[-1] < near:
+                self._send_forward(forward.pop())
             else:
                 return
 
-    def _has_place(self) -> bool:
-        return self._num_streamed_sent < len(self._clock.left_s) + self._clock.places
-
-    def _is_near(self, index: int) -> bool:
-        return index < len(self._clock.entered_s) + self._clock.lookahead
-
-    def _send_streamed(self) -> None:
+    def _send_streamed(self, index: int) -> None:
         before = self._num_streamed_sent - self._clock.places  # the call that held the place
-        self._send(self._streamed.pop(), self._clock.left_s[before] if before >= 0 else 0.0)
+        self._send(index, self._clock.left_s[before] if before >= 0 else 0.0)
         self._num_streamed_sent += 1
 
-    def _send_forward(self) -> None:
-        index = self._forward.pop()
+    def _send_forward(self, index: int) -> None:
         gate = index - self._clock.lookahead
         self._send(index, self._clock.entered_s[gate] if gate >= 0 else 0.0)
 

@@ -26,7 +26,7 @@ _UNITS = {
     "tb": 10**12,
 }
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
-_SHOWN = (("GiB", GIB, 2), ("MiB", MIB, 1), ("KiB", KIB, 1))
+_SHOWN = (("B", 1, 0), ("KiB", KIB, 1), ("MiB", MIB, 1))
 
 
 def parse_bytes(value: str | int | float) -> int:
@@ -53,10 +53,10 @@ def parse_rate(value: str | int | float) -> float:
 def format_bytes(num_bytes: int | float) -> str:
     """``13.59 GiB``, ``14.0 MiB``, ``512 B``."""
     for name, size, digits in _SHOWN:
-        # What would round up to 1024 of a unit is shown as 1 of the next.
-        if round(abs(num_bytes) / size, digits) >= 1:
+        # What would read 1024.0 of a unit is shown as 1 of the next.
+        if abs(round(num_bytes / size, digits)) < 1024:
             return f"{num_bytes / size:.{digits}f} {name}"
-    return f"{num_bytes:.0f} B"
+    return f"{num_bytes / GIB:.2f} GiB"
 
 
 def format_rate(bytes_per_s: float) -> str:

@@ -123,13 +123,24 @@ def _refuse_meta(root: nn.Module) -> None:
 def _owners(root: nn.Module, layers: list[FoundUnit]) -> dict[int, FoundUnit]:
     """Storage -> the one layer that uses it. Storages with two users are left to the trunk."""
     users: dict[int, set[int]] = {}
-    inside = {id(m): i for i, u in enumerate(layers) if u.module for m in u.module.modules()}
-    for module in root.modules():
-        for parameter in module.parameters(recurse=False):
-            users.setdefault(storage_key(parameter), set()).add(inside.get(id(module), -1))
+    for i, layer in enumerate(layers):
+        assert layer.module is not None
+        for parameter in layer.module.parameters():
+            users.setdefault(storage_key(parameter), set()).add(i)
+    for parameter in _outside(root, {id(layer.module) for layer in layers}):
+        users.setdefault(storage_key(parameter), set()).add(-1)
     return {
         key: layers[next(iter(who))] for key, who in users.items() if len(who) == 1 and -1 not in who
     }
+
+
+def _outside(module: nn.Module, seen: set[int]) -> Iterator[nn.Parameter]:
+    """Parameters that are reached without passing through a module in ``seen`` (the layers)."""
+    seen.add(id(module))
+    yield from module.parameters(recurse=False)
+    for child in module.children():
+        if id(child) not in seen:
+            yield from _outside(child, seen)
 
 
 class _Finder:
@@ -139,6 +150,7 @@ class _Finder:
         self.root = root
         self.total = max(1, _bytes(root))
         self.seen: set[int] = set()
+        self.above: set[int] = set()  # being walked: a module may hold its parent
 
     def layers(self) -> list[tuple[str, str, nn.Module]]:
         """(list, path, entry) of every layer."""
@@ -147,12 +159,16 @@ class _Finder:
         return list(self._walk(self.root, ""))
 
     def _walk(self, module: nn.Module, path: str) -> Iterator[tuple[str, str, nn.Module]]:
+        self.above.add(id(module))
         for name, child in module.named_children():
             where = f"{path}{name}"
+            if id(child) in self.above:
+                continue
             if not _is_list(child):
                 yield from self._walk(child, f"{where}.")
             elif _bytes(child) >= self.total * SMALL_LIST:
                 yield from self._entries(child, where)
+        self.above.discard(id(module))
 
     def _entries(self, block_list: nn.Module, path: str) -> Iterator[tuple[str, str, nn.Module]]:
         for name, entry in block_list.named_children():

@@ -152,7 +152,7 @@ def _without_effect(wish: ComponentSpec, component: ComponentFacts) -> Iterator[
         return
     if _exceeds(wish, component):
         longest = _longest_list(component)
-        yield f"resident_layers={asked} is more than the {longest} layers of a list; {longest} taken"
+        yield f"resident_layers={asked} is more than a list has ({longest}); {longest} are taken"
     if asked == "auto":
         return
     resident = sum(resident_counts(component.lists, asked).values())

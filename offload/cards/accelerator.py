@@ -161,6 +161,11 @@ class AcceleratorCard(Card):
         if born_on is not None and born_on != current:
             self._order(current, born_on)
 
+    def _staging(self, num_bytes: int) -> torch.Tensor:
+        self._stream(COPY)  # page-locking makes a context: on this device, and within the cap
+        pinned: torch.Tensor = self._api.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+        return pinned
+
     def _make_event(self) -> Any:
         return self._api.Event(device=self.device)
 

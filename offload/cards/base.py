@@ -109,7 +109,8 @@ class Card(ABC):
 
     def staging(self, num_bytes: int) -> torch.Tensor:
         """A host buffer that copies to this card read fastest from; uint8 (num_bytes,)."""
-        return torch.empty(num_bytes, dtype=torch.uint8)
+        with torch.inference_mode(False):  # it is written to in and out of inference mode
+            return self._staging(num_bytes)
 
     # --- events and copies -------------------------------------------------------------------
     def event(self, name: str) -> Event:
@@ -195,6 +196,9 @@ class Card(ABC):
         return taken
 
     # --- the card's own ----------------------------------------------------------------------
+    def _staging(self, num_bytes: int) -> torch.Tensor:
+        return torch.empty(num_bytes, dtype=torch.uint8)
+
     @abstractmethod
     def _allocate(self, num_bytes: int, label: str) -> torch.Tensor: ...
 

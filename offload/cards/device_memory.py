@@ -1,8 +1,8 @@
 """The bytes of one accelerator: what is there, what is free, what a cap leaves. No streams.
 
 [Note: a smaller card] A cap of X bytes lets a large card play a smaller one. torch's memory
-fraction limits its allocator only, so what this process has outside it (context, kernels, libraries)
-is taken off first; the driver's own figures do not change, so free bytes are worked out here.
+fraction limits its allocator only, so what this process has outside it (context, kernels) is taken
+off first; the driver's own figures do not change, so free bytes are worked out here.
 """
 
 from collections.abc import Callable

@@ -5,12 +5,15 @@ ones, in their order, and stops at the first entry that it does not know.
 """
 
 import importlib
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from offload.cards.device_memory import CONTEXT_BYTES, slack_bytes
 from offload.errors import CardError
 from offload.facts import CardFacts
+
+log = logging.getLogger(__name__)
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -24,7 +27,14 @@ class Nvml:
     @classmethod
     def load(cls) -> "Nvml | None":
         """None where no NVIDIA driver is installed or loaded."""
-        pynvml = importlib.import_module("pynvml")
+        try:
+            pynvml = importlib.import_module("pynvml")
+        except ImportError:
+            log.warning(
+                "nvidia-ml-py is not installed: an NVIDIA card can be asked only by making a context "
+                "on it; pip install nvidia-ml-py"
+            )
+            return None
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError:

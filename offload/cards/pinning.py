@@ -1,8 +1,8 @@
 """Page-locks host memory in place, so that the card's copy engine reads it without a detour.
 
 torch's own pinned pool rounds every block up to a power of two; registering memory that we own
-costs nothing extra. It knows addresses only: whoever owns the memory unregisters it, once every copy
-from it has drained.
+costs nothing extra. It knows addresses only: whoever owns the memory unregisters it, once every
+copy from it has drained.
 """
 
 import ctypes

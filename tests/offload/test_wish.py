@@ -125,8 +125,8 @@ def test_one_layer_too_many_is_clamped_with_a_warning() -> None:
     assert wishes["transformer"].resident_layers == 32
     assert wishes["text_encoder"].resident_layers == 36
     assert warnings == (
-        "text_encoder: resident_layers=37 is more than the 36 layers of a list; 36 taken",
-        "transformer: resident_layers=33 is more than the 32 layers of a list; 32 taken",
+        "text_encoder: resident_layers=37 is more than a list has (36); 36 are taken",
+        "transformer: resident_layers=33 is more than a list has (32); 32 are taken",
     )
     assert resolve(transformer=32)[1] == ()
 

@@ -1,9 +1,10 @@
-"""A recording fake of torch's accelerator API: streams that run late, events, an allocator's figures.
+"""A recording fake of torch's accelerator API: streams that run late, events, memory figures.
 
 Host order is one thing, stream order another, as on a card: whatever is queued waits in its stream
-until ``run()`` (or a query of ``run_on_query``) performs it, and a stream stands still at a wait.
+until ``run()`` performs it, streams in any order, and a stream stands still at a wait.
 """
 
+import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ class FakeStream:
     def __init__(self, api: "FakeTorch", name: str, priority: int = 0) -> None:
         self.api, self.name, self.priority = api, name, priority
         self.queue: deque[tuple[str, Callable[[], bool]]] = deque()
+        self.now_ms = 0.0  # streams work side by side: each has its own time
 
     def push(self, what: str, perform: Callable[[], bool]) -> None:
         self.api.log.append(f"{self.name}: {what}")
@@ -27,7 +29,14 @@ class FakeStream:
     def wait_event(self, event: "FakeEvent") -> None:
         ticket = event.ticket  # a wait takes the latest record at the call
         assert ticket is not None, "a wait for an event that was never recorded does nothing"
-        self.push(f"wait {event.name}", lambda: ticket in self.api.happened)
+
+        def pass_by() -> bool:
+            if ticket not in self.api.happened:
+                return False
+            self.now_ms = max(self.now_ms, self.api.happened[ticket])
+            return True
+
+        self.push(f"wait {event.name}", pass_by)
 
     def __enter__(self) -> "FakeStream":
         self.api.entered.append(self)
@@ -38,7 +47,7 @@ class FakeStream:
 
 
 class FakeEvent:
-    """Happens when its stream reaches the record; time is the fake's clock in milliseconds."""
+    """Happens when its stream reaches the record, at the stream's time."""
 
     def __init__(self, api: "FakeTorch", name: str, enable_timing: bool) -> None:
         self.api, self.name, self.enable_timing = api, name, enable_timing
@@ -48,14 +57,12 @@ class FakeEvent:
         ticket = self.ticket = next(self.api.tickets)
 
         def happen() -> bool:
-            self.api.happened[ticket] = self.api.now_ms
+            self.api.happened[ticket] = stream.now_ms
             return True
 
         stream.push(f"record {self.name}", happen)
 
     def query(self) -> bool:
-        if self.api.run_on_query:
-            self.api.run()
         return self.ticket is None or self.ticket in self.api.happened
 
     def elapsed_time(self, end: "FakeEvent") -> float:
@@ -80,7 +87,7 @@ class CardTensor(torch.Tensor):
 
         def move() -> bool:
             self.as_subclass(torch.Tensor).copy_(source)
-            self.api.now_ms += milliseconds
+            stream.now_ms += milliseconds
             return True
 
         stream.push(f"copy {source.numel()}", move)
@@ -93,9 +100,7 @@ class FakeTorch:
     def __init__(self, kind: str = "cuda", total: int = 24 << 30, free: int = 20 << 30) -> None:
         self.kind, self.total, self.free = kind, total, free
         self.log: list[str] = []
-        self.now_ms = 0.0
         self.bytes_per_ms = 1e6
-        self.run_on_query = False
         self.tickets = count()
         self.happened: dict[int, float] = {}
         self.streams: list[FakeStream] = []
@@ -143,15 +148,27 @@ class FakeTorch:
         assert device.type == self.kind
         return self.module
 
-    def Stream(self, *, device: torch.device, priority: int) -> FakeStream:  # noqa: N802
+    def Stream(self, *, device: torch.device, priority: int) -> FakeStream:
         return self.make_stream(f"copy{len(self.streams)}", priority)
 
-    def Event(self, *, device: torch.device, enable_timing: bool = False) -> FakeEvent:  # noqa: N802
+    def Event(self, *, device: torch.device, enable_timing: bool = False) -> FakeEvent:
         name = next(self.event_names)
         return FakeEvent(self, f"timing {name}" if enable_timing else name, enable_timing)
 
-    def empty(self, num_bytes: int, *, dtype: torch.dtype, device: torch.device) -> CardTensor:
+    def empty(
+        self,
+        num_bytes: int,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | None = None,
+        pin_memory: bool = False,
+    ) -> torch.Tensor:
         self.initialized = True
+        if pin_memory:
+            self.log.append(f"pin {num_bytes}")
+            return torch.empty(num_bytes, dtype=dtype)
+        assert device is not None
+        assert device.type == self.kind
         tensor = torch.empty(num_bytes, dtype=dtype).as_subclass(CardTensor)
         CardTensor.api = self
         self.log.append(f"{self.current.name}: empty {num_bytes}")
@@ -185,20 +202,22 @@ class FakeTorch:
 
     def launch(self, milliseconds: float, work: Callable[[], object] = lambda: None) -> None:
         """Queue a kernel on the current stream."""
+        stream = self.current
 
         def kernel() -> bool:
             work()
-            self.now_ms += milliseconds
+            stream.now_ms += milliseconds
             return True
 
-        self.current.push("kernel", kernel)
+        stream.push("kernel", kernel)
 
-    def run(self) -> None:
-        """Perform all that can be performed, the last made stream first: nothing but events order."""
-        moved = True
-        while moved:
-            moved = False
-            for stream in reversed(self.streams):
-                while stream.queue and stream.queue[0][1]():
-                    stream.queue.popleft()
-                    moved = True
+    def run(self, seed: int = 0) -> None:
+        """Perform all that can be performed; nothing but events orders the streams."""
+        rng, waiting = random.Random(seed), list(self.streams)
+        while waiting:
+            stream = rng.choice(waiting)
+            if not stream.queue or not stream.queue[0][1]():
+                waiting.remove(stream)
+                continue
+            stream.queue.popleft()
+            waiting = list(self.streams)

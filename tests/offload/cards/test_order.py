@@ -175,6 +175,12 @@ class TestLifetimes:
         with pytest.raises(OrderError, match="which is free"):
             getattr(order, access)(span(32, 48), "compute", "blocks.0")
 
+    def test_what_was_allocated_and_not_freed_is_counted(self, order):
+        order.alloc(span(0, 64), "compute", "a")
+        order.alloc(span(64, 128), "compute", "b")
+        order.free(span(0, 64), "compute")
+        assert order.num_allocations == 1
+
     def test_an_allocation_is_freed_once(self, order):
         order.alloc(span(0, 64), "compute", "net/forward")
         order.free(span(0, 64), "compute")

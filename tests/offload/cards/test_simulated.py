@@ -150,7 +150,7 @@ class TestMemory:
 class TestCopies:
     @pytest.mark.parametrize("kind", KINDS)
     def test_bytes_are_poison_until_their_event_and_right_after_it(self, kind):
-        card = make(bytes_per_s=1e7, **kind)
+        card = make(bytes_per_s=1e6, **kind)
         source = bytes_of(100_000)
         memory = place(card, 100_000).fill_(0)
         ready = send(card, memory, source)
@@ -166,17 +166,19 @@ class TestCopies:
         card = make(bytes_per_s=1e7, **kind)
         memory = place(card, 100_000)
         began = card.now()
-        card.wait(send(card, memory, bytes_of(100_000)), COMPUTE, charge_to="net")
+        ready = send(card, memory, bytes_of(100_000))
+        asked = card.now()
+        card.wait(ready, COMPUTE, charge_to="net")
         assert card.now() - began >= 0.01
         timing = card.take_timings()["net"]
         assert timing.copied_bytes == 100_000
         assert timing.copy_s == pytest.approx(0.01)
-        assert 0.009 < timing.stall_s < 0.2
+        assert 0.01 - (asked - began) <= timing.stall_s <= card.now() - asked
         assert card.take_timings() == {}
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_wait_lands_what_was_issued_before_its_record_and_no_more(self, kind):
-        card = make(bytes_per_s=1e7, **kind)
+        card = make(bytes_per_s=1e6, **kind)
         memory, source = place(card, 200_000), bytes_of(200_000)
         first = send(card, memory[:1000], source[:1000])
         second = send(card, memory[1000:], source[1000:])
@@ -409,6 +411,19 @@ class TestFacts:
         began = card.now()
         card.compute(1000.0)
         assert 0 <= card.now() - began < 10
+
+    def test_it_is_never_captured_and_needs_no_page_locks(self):
+        card = make()
+        assert not card.is_capturing()
+        assert card.pinner is None
+        assert card.staging(4096).shape == (4096,)
+
+    def test_without_the_checker_a_read_is_just_a_read(self):
+        card = make(check_order=False)
+        memory = card.allocate(256, "net/forward")
+        with card.reading("blocks.0", memory):
+            card.copy(memory, bytes_of(256), "blocks.0", charge_to="net")
+        card.synchronize()
 
     def test_an_empty_cache_is_no_news(self):
         card = make()

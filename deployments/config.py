@@ -1,0 +1,203 @@
+"""What one Serve file may say under ``args``: strict models, and the residency wish they hold.
+
+It knows nothing of Ray, torch or any card. A value that cannot be meant is refused here, with the
+same words as from Python; a component name is checked later, where the components are known.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from deployments.paths import resolve
+from offload import ComponentSpec, ResidencySpec, parse_bytes, parse_rate
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+class StrictModel(BaseModel):
+    """A frozen value that refuses every field it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelConfig(StrictModel):
+    """Which checkpoint is served, under which name."""
+
+    name: str
+    """The name that requests give as ``model``."""
+    path: str = ""
+    """A folder (relative to the project or absolute) or a hub name; empty: the same as ``name``."""
+    dtype: Dtype = "bfloat16"
+    component_dtypes: dict[str, Dtype] = Field(default_factory=dict)
+    """Exceptions by component, such as ``vae: float32``."""
+    revision: str | None = None
+    local_files_only: bool = True
+
+    @property
+    def source(self) -> str:
+        """The checkpoint's absolute folder, or its hub name where no such folder exists."""
+        return resolve(self.path or self.name)
+
+    def dtype_of(self, component: str) -> Dtype:
+        return self.component_dtypes.get(component, self.dtype)
+
+
+class ComponentConfig(StrictModel):
+    """One entry of ``components``: a residency wish, and settings of the component itself."""
+
+    resident_layers: int | float | str = "auto"
+    lifetime: str = "auto"
+    policy: str = "auto"
+    window: int | str = "auto"
+    tiling: bool = False
+    """Decode the picture in tiles: a VAE's activations shrink, its picture changes slightly."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: object) -> object:
+        """A bare value is ``resident_layers``; the wish itself is judged by the library."""
+        if not isinstance(value, Mapping):
+            value = {"resident_layers": value}
+        ComponentSpec.from_value({key: v for key, v in value.items() if key != "tiling"})
+        return value
+
+    def to_spec(self) -> ComponentSpec:
+        return ComponentSpec.from_value(self.model_dump(exclude={"tiling"}))
+
+
+class SimulatedCardConfig(StrictModel):
+    """A card that exists only as arithmetic over host memory; sizes read like ``24MiB``."""
+
+    name: str
+    memory: int | str
+    rate: int | float | str = "10GB/s"
+    used: int | str = 0
+    """Bytes that another process holds on it."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        parse_rate(self.rate)
+        if self.used_bytes >= self.memory_bytes:
+            raise ValueError(f"card {self.name}: used {self.used} leaves nothing of {self.memory}")
+        return self
+
+    @property
+    def memory_bytes(self) -> int:
+        return parse_bytes(self.memory)
+
+    @property
+    def bytes_per_s(self) -> float:
+        return parse_rate(self.rate)
+
+    @property
+    def used_bytes(self) -> int:
+        return parse_bytes(self.used)
+
+
+class CardsConfig(StrictModel):
+    """Which cards the replicas run on."""
+
+    gpu: Literal["auto", "require", "never"] = "auto"
+    """``auto`` takes GPUs where the cluster has any and simulated cards elsewhere."""
+    replicas: Literal["auto"] | int = "auto"
+    """``auto``: one per GPU of the cluster, or one per simulated card."""
+    simulated: tuple[SimulatedCardConfig, ...] = ()
+
+    @field_validator("replicas")
+    @classmethod
+    def _check_replicas(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and value < 1:
+            raise ValueError(f"replicas is {value}; give auto or a whole number of 1 or more")
+        return value
+
+
+class PlacementConfig(StrictModel):
+    """On which nodes replicas may run, by Ray node labels."""
+
+    labels: dict[str, str] = Field(default_factory=dict)
+    fallback: tuple[dict[str, str], ...] = ()
+    """Label sets that are tried in turn where no node has ``labels``."""
+
+
+class LimitsConfig(StrictModel):
+    """What one request may ask for; the message of a refusal names the limit."""
+
+    max_pixels: int = Field(default=1024 * 1024, gt=0)
+    max_images: int = Field(default=4, gt=0)
+    max_steps: int = Field(default=50, gt=0)
+    max_prompt_chars: int = Field(default=2000, gt=0)
+
+
+class DefaultsConfig(StrictModel):
+    """What a request that does not say gets."""
+
+    size: str = "1024x1024"
+    steps: int = Field(default=20, gt=0)
+
+    @field_validator("size")
+    @classmethod
+    def _check_size(cls, value: str) -> str:
+        parse_size(value)
+        return value
+
+    @property
+    def width_height(self) -> tuple[int, int]:
+        return parse_size(self.size)
+
+
+class ServerConfig(StrictModel):
+    """The HTTP front and the time that a request may take."""
+
+    api_keys_file: str | None = None
+    """One key a line; requests then need ``Authorization: Bearer KEY``."""
+    request_timeout_s: float = Field(default=300, gt=0)
+    sleep_after_s: None = None
+    """Reserved: replicas do not sleep yet."""
+
+
+class AppConfig(StrictModel):
+    """The ``args`` of the application."""
+
+    model: ModelConfig
+    components: dict[str, ComponentConfig] = Field(default_factory=dict)
+    when_it_does_not_fit: str = "shrink"
+    cards: CardsConfig = CardsConfig()
+    placement: PlacementConfig = PlacementConfig()
+    limits: LimitsConfig = LimitsConfig()
+    defaults: DefaultsConfig = DefaultsConfig()
+    host_store: Literal["private"] = "private"
+    calibration_dir: None = None
+    """Reserved: measurements are not kept yet."""
+    server: ServerConfig = ServerConfig()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.to_spec()
+        width, height = self.defaults.width_height
+        if width * height > self.limits.max_pixels:
+            raise ValueError(
+                f"defaults.size {self.defaults.size} has {width * height} pixels, "
+                f"above limits.max_pixels {self.limits.max_pixels}"
+            )
+        if self.defaults.steps > self.limits.max_steps:
+            raise ValueError(
+                f"defaults.steps {self.defaults.steps} is above "
+                f"limits.max_steps {self.limits.max_steps}"
+            )
+        return self
+
+    def to_spec(self) -> ResidencySpec:
+        """The residency wish of the whole pipeline."""
+        return ResidencySpec(
+            components={name: entry.to_spec() for name, entry in self.components.items()},
+            when_it_does_not_fit=self.when_it_does_not_fit,  # type: ignore[arg-type]  # it judges
+        )
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """``"128x96"`` -> (128, 96): width and height in pixels."""
+    width, _, height = text.partition("x")
+    if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise ValueError(f"size is {text!r}; give WIDTHxHEIGHT in pixels, such as 128x128")
+    return int(width), int(height)

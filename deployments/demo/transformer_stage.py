@@ -1,0 +1,106 @@
+"""Training the demo model's transformer by flow matching on cached latents and embeddings.
+
+Knows tensors and lengths; the pictures and words were turned into them before.
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SLOTS = 16  # the encoder's image slots for one picture: 2x2 latent tokens each
+GRID = (1, 8, 8)  # frames, rows, columns of latent tokens
+MIXED = 0.15  # share of batches with prompts of several lengths, padded
+BLANK = 0.3  # share of blank prompts within those
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examples:
+    """What the transformer learns from; one entry for each scene."""
+
+    latents: Tensor  # CPU float32 [n, 64, 16], normalised
+    embeddings: list[Tensor]  # CPU float32 [length, 64] each
+    blank: Tensor  # CPU float32 [length, 64], the empty prompt's
+
+
+@torch.no_grad()
+def embedded(pipeline: Any, captions: list[str], batch: int = 64) -> list[Tensor]:
+    """The captions' embeddings as the pipeline itself computes them, one tensor each."""
+    by_length: dict[int, list[int]] = {}
+    for index, caption in enumerate(captions):
+        length = len(pipeline.processor.tokenizer(caption).input_ids)
+        by_length.setdefault(length, []).append(index)
+    found: dict[int, Tensor] = {}
+    for indices in by_length.values():
+        for start in range(0, len(indices), batch):
+            part = indices[start : start + batch]
+            rows, _, _ = pipeline._get_qwen_prompt_embeds([captions[i] for i in part])
+            found.update(zip(part, rows.clone().unbind(0), strict=True))
+    return [found[index] for index in range(len(captions))]
+
+
+class FlowLoss:
+    """The transformer's loss at a step: the velocity from data to noise, squared error."""
+
+    def __init__(self, transformer: Any, examples: Examples, seed: int, batch: int = 32) -> None:
+        self._transformer = transformer
+        self._examples = examples
+        self._seed = seed
+        self._batch = batch
+        by_length: dict[int, list[int]] = {}
+        for index, rows in enumerate(examples.embeddings):
+            by_length.setdefault(rows.shape[0], []).append(index)
+        self._buckets = [found for found in by_length.values() if len(found) >= batch]
+        self._weights = [len(found) for found in self._buckets]
+
+    def __call__(self, step: int) -> Tensor:
+        rng = random.Random(f"flow {self._seed} {step}")
+        generator = torch.Generator().manual_seed(rng.getrandbits(48))
+        if rng.random() < MIXED:
+            chosen = rng.sample(range(len(self._examples.embeddings)), self._batch)
+            rows = [
+                self._examples.blank if rng.random() < BLANK else self._examples.embeddings[i]
+                for i in chosen
+            ]
+        else:
+            chosen = rng.sample(rng.choices(self._buckets, self._weights)[0], self._batch)
+            rows = [self._examples.embeddings[i] for i in chosen]
+        return self._loss(self._examples.latents[chosen], rows, generator)
+
+    def _loss(self, data: Tensor, rows: list[Tensor], generator: torch.Generator) -> Tensor:
+        count = data.shape[0]
+        noise = torch.randn(data.shape, generator=generator)
+        shifted = torch.sigmoid(0.8 + torch.randn(count, generator=generator))
+        uniform = torch.rand(count, generator=generator)
+        time = torch.where(torch.rand(count, generator=generator) < 0.75, shifted, uniform)
+        mixed = data + time[:, None, None] * (noise - data)
+        velocity = predicted(self._transformer, mixed, time, rows)
+        loss: Tensor = (velocity - (noise - data)).square().mean()
+        return loss
+
+
+def predicted(transformer: Any, mixed: Tensor, time: Tensor, rows: list[Tensor]) -> Tensor:
+    """The transformer's velocity for latents [n, 64, 16] at times [n], as the pipeline asks."""
+    text = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    lengths = torch.tensor([row.shape[0] for row in rows])
+    mask = torch.arange(text.shape[1])[None] < lengths[:, None]
+    slots = torch.zeros(len(rows), text.shape[1] + SLOTS, dtype=torch.bool)
+    slots[:, text.shape[1] :] = True
+    output = transformer(
+        hidden_states=mixed,
+        timestep=time,
+        encoder_hidden_states=text,
+        encoder_hidden_states_mask=None if bool(mask.all()) else mask.long(),
+        img_shapes=[[GRID]] * len(rows),
+        img_mask=slots,
+        return_dict=False,
+    )[0]
+    velocity: Tensor = output[:, -mixed.shape[1] :]
+    return velocity
+
+
+def is_matrix(name: str, weight: Tensor) -> bool:
+    """Whether a weight is trained by Muon: the matrices inside the blocks."""
+    return weight.dim() == 2 and name.startswith("transformer_blocks.")

@@ -1,0 +1,125 @@
+"""The deployment in front: HTTP and Python callers on one side, the fleet of replicas on the other.
+
+It imports no torch and owns no card. It keeps the jobs on their way, so that they can be stopped,
+timed out and, where a replica died under them, sent once more.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from ray.serve.handle import DeploymentHandle
+
+from deployments.admission import admit, read_request, warnings_of
+from deployments.api import create_api
+from deployments.backend import Readiness
+from deployments.config import AppConfig
+from deployments.dispatch import send
+from deployments.errors import JobCancelled, JobError, ReplicaNotFound, built_in
+from deployments.fleet import FLEET, Totals
+from deployments.messages import GenerateJob, GenerateResult, ReplicaState, State
+from deployments.metrics import Exposition
+from deployments.openness import warn_if_open
+
+logger = logging.getLogger("ray.serve")
+SERVING = (State.READY, State.BUSY)
+
+
+class Driver:
+    """An ImageBackend over Serve's handle to the replicas."""
+
+    def __init__(self, config: AppConfig, replicas: DeploymentHandle[Any]) -> None:
+        self._config = config
+        # Asking for options makes Serve follow the replicas from now on, not from the first job.
+        self._replicas = replicas.options(stream=True)
+        self._jobs: dict[str, asyncio.Task[GenerateResult]] = {}
+        self._exposition = Exposition(self.states, self.totals)
+        warn_if_open(config.server)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        return create_api(self._config, self, echo_request_id=False)  # Serve's proxy returns it
+
+    # --- by handle, from any Ray program -----------------------------------------------------
+    async def generate(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Plain dicts both ways, with the fields of the HTTP API; built-in exceptions only."""
+        values = dict(request)
+        request_id = values.pop("request_id", None) or uuid.uuid4().hex
+        pin = values.pop("replica", None)
+        try:
+            wire = read_request(values)
+            result = await self.draw(admit(wire, request_id, self._config), pin)
+        except Exception as error:
+            raise built_in(error) from None
+        return {
+            "images": [image.to_dict() for image in result.images],
+            "usage": result.usage,
+            "replica": result.replica,
+            "warnings": [*warnings_of(wire), *result.warnings],
+        }
+
+    async def report(self, state: Mapping[str, Any]) -> None:
+        """A replica that starts says where it stands."""
+        FLEET.report(state)
+
+    # --- ImageBackend ------------------------------------------------------------------------
+    async def draw(self, job: GenerateJob, pin: str | None = None) -> GenerateResult:
+        """Send the job, and see to it that it ends: done, stopped, or out of time."""
+        if job.request_id in self._jobs:
+            raise JobError(f"request {job.request_id!r} is already running; use another id")
+        if pin is not None and all(state.id != pin for state in self.states()):
+            raise ReplicaNotFound(f"the replica {pin!r} does not exist; see /fleet")
+        task = asyncio.create_task(send(self._replicas, job, pin))
+        self._jobs[job.request_id] = task
+        began, outcome = time.monotonic(), "failed"
+        try:
+            async with asyncio.timeout(self._config.server.request_timeout_s):
+                result = await task
+            outcome = "served"
+            return result
+        except TimeoutError:
+            outcome = "timeout"
+            raise self._too_long() from None
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            if _is_being_cancelled():
+                raise  # the client hung up
+            raise JobCancelled(f"request {job.request_id} was cancelled") from None
+        finally:
+            del self._jobs[job.request_id]
+            self._exposition.request_s.labels(outcome).observe(time.monotonic() - began)
+
+    def cancel(self, request_id: str) -> bool:
+        task = self._jobs.get(request_id)
+        return task is not None and task.cancel()
+
+    def readiness(self) -> Readiness:
+        """Ready as soon as one replica is."""
+        states = self.states()
+        if any(state.state in SERVING for state in states):
+            return Readiness(ready=True, state="ready")
+        if not states:
+            return Readiness(ready=False, state="starting", detail="waiting for the first replica")
+        first = states[0]
+        return Readiness(ready=False, state=first.state.value, detail=first.detail)
+
+    def states(self) -> Sequence[ReplicaState]:
+        return FLEET.states()
+
+    def totals(self) -> Totals:
+        return FLEET.totals()
+
+    def metrics_text(self) -> str:
+        return self._exposition.text()
+
+    def _too_long(self) -> TimeoutError:
+        limit_s = self._config.server.request_timeout_s
+        return TimeoutError(f"the request took longer than {limit_s:g} s and was stopped")
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,149 @@
+"""What a replica does on its owner thread: find its card, load, place, draw.
+
+Knows pipelines and residency; nothing of Ray or of other replicas. Everything but reading
+attributes happens on one thread.
+"""
+
+import gc
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from deployments.cards import wait_for_free_memory
+from deployments.config import AppConfig
+from deployments.errors import JobFailed
+from deployments.images import encode_png
+from deployments.messages import CardState, DrawnImage, GenerateJob, GenerateResult
+from deployments.pipeline import LoadedPipeline, load_pipeline
+from deployments.stages import Stages
+from offload import Card, Residency, explain, is_out_of_memory, is_sticky
+
+WARM_UP_STEPS = 2
+SHRINK = 0.05  # of the card's memory: what is set aside more after each start that ran out of it
+logger = logging.getLogger("ray.serve")
+
+
+class Engine:
+    """One card, one pipeline and the residency of its weights."""
+
+    def __init__(
+        self, config: AppConfig, find: Callable[[], Card], *, name: str, stages: Stages
+    ) -> None:
+        """``find`` gives the card; ``name`` signs the pictures."""
+        self._config = config
+        self._name = name
+        self._stages = stages
+        with stages.stage("detect", "looking at the card"):
+            self._card = find()
+            facts = wait_for_free_memory(self._card)
+        self.card = CardState(
+            name=facts.name,
+            memory_bytes=facts.memory_bytes,
+            free_bytes=facts.free_bytes,
+            simulated=facts.simulated,
+            uuid=facts.uuid,
+        )
+        self.snapshot: dict[str, Any] = {}  # offload's, as of the last job
+        self.sticky_error = ""  # set once the card cannot be used by this process any more
+        self._pipeline, self._residency = self._start()
+
+    @property
+    def components(self) -> tuple[dict[str, Any], ...]:
+        """Component reports, each with its name."""
+        reports = self.snapshot.get("components", {})
+        return tuple({"name": name, **report} for name, report in reports.items())
+
+    @property
+    def wish(self) -> dict[str, str]:
+        return {component.name: component.wish for component in self._residency.plan.components}
+
+    @property
+    def explanation(self) -> str:
+        return explain(self._residency.plan)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self._residency.plan.warnings
+
+    def draw(
+        self, job: GenerateJob, on_step: Callable[[int, int], None], cancelled: Callable[[], bool]
+    ) -> GenerateResult:
+        """The job's pictures; JobError, JobCancelled or JobFailed."""
+        self._pipeline.check(job)
+        began = time.perf_counter()
+        try:
+            with self._residency.request() as usage:
+                pictures = self._pipeline.generate(job, on_step, cancelled)
+        except Exception as error:
+            raise self._judged(error, job) from error
+        finally:
+            self.snapshot = self._residency.snapshot().to_dict()
+        pairs = zip(pictures, job.seeds, strict=True)
+        return GenerateResult(
+            images=tuple(DrawnImage(png=encode_png(picture), seed=seed) for picture, seed in pairs),
+            replica=self._name,
+            usage=usage.to_dict(),
+            warnings=self._pipeline.warnings(job),
+            seconds=time.perf_counter() - began,
+        )
+
+    def _start(self) -> tuple[LoadedPipeline, Residency]:
+        """Load, place and warm up; out of memory means again, with more set aside.
+
+        It ends: with less and less to plan with, either a plan holds or the planner says that
+        not even streaming fits, and that error leaves.
+        """
+        while True:
+            try:
+                return self._try_to_start()
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                logger.warning("out of memory while starting, planning smaller: %s", error)
+            gc.unfreeze()
+            gc.collect()
+            self._card.empty_cache()
+            self._card.reserve_bytes += int(SHRINK * self._card.memory_bytes)
+
+    def _try_to_start(self) -> tuple[LoadedPipeline, Residency]:
+        config, stages = self._config, self._stages
+        with stages.stage("load", f"loading {config.model.name}"):
+            pipeline = load_pipeline(config.model, config.components)
+        with stages.stage("place", "planning"):
+            residency = Residency.attach(
+                pipeline.components,
+                card=self._card,
+                spec=config.to_spec(),
+                log=logger.info,
+                progress=stages.placing,
+            )
+        for warning in residency.plan.warnings:
+            logger.warning(warning)
+        with stages.stage("warm-up", "drawing a first picture"):
+            self._warm_up(pipeline, residency)
+        self.snapshot = residency.snapshot().to_dict()
+        return pipeline, residency
+
+    def _warm_up(self, pipeline: LoadedPipeline, residency: Residency) -> None:
+        """A short job of the default size: what it teaches, the first request already has."""
+        width, height = self._config.defaults.width_height
+        steps = min(WARM_UP_STEPS, self._config.limits.max_steps)
+        job = GenerateJob(
+            request_id="warm-up", prompt="a circle", width=width, height=height, steps=steps, seed=0
+        )
+        with residency.request():
+            pipeline.generate(job, lambda step, of: None, lambda: False)
+
+    def _judged(self, error: Exception, job: GenerateJob) -> Exception:
+        """The same error, or what a client can do about it."""
+        if is_sticky(error):
+            self.sticky_error = str(error)
+            return JobFailed(f"the card failed and this replica is replaced: {error}")
+        if is_out_of_memory(error):
+            self._card.empty_cache()
+            size = f"{job.width}x{job.height}"
+            return JobFailed(
+                f"the card ran out of memory at {size}; ask for a smaller size: {error}"
+            )
+        return error

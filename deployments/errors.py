@@ -1,0 +1,134 @@
+"""Every error that the application raises on purpose, and what an HTTP client is told of it.
+
+Classes that cross processes pass every argument to ``super().__init__``, so that they unpickle.
+
+TenureError
+├── ConfigError          the Serve file cannot be read or meant so (also a ValueError)
+├── ModelError           the checkpoint is missing, incomplete or of a kind that is not served
+├── JobError             the job cannot be run as asked; nothing was computed (also a ValueError)
+│   └── ModelNotFound    the request names a model that is not served here
+├── JobCancelled         the job was told to stop, and stopped
+├── JobFailed            the job was tried and did not end in pictures
+├── Overloaded           more requests wait than the fleet admits
+├── ReplicaNotFound      the request is pinned to a replica that does not exist
+├── NotAuthorized        the request carries none of the API keys
+└── CardInUse            two replicas were given the same card
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+RETRY_AFTER_S = 5
+
+
+class TenureError(Exception):
+    """Any error of the application."""
+
+
+class ConfigError(TenureError, ValueError):
+    """The Serve file cannot be read, or says what cannot be meant."""
+
+
+class ModelError(TenureError):
+    """The checkpoint is missing, incomplete, or of a kind that is not served."""
+
+
+class JobError(TenureError, ValueError):
+    """The job cannot be run as asked; nothing was computed. ``param`` is the field at fault."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message, param)
+        self.param = param
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ModelNotFound(JobError):
+    """The request names a model that is not served here."""
+
+
+class JobCancelled(TenureError):
+    """The job was told to stop, and stopped."""
+
+
+class JobFailed(TenureError, RuntimeError):
+    """The job was tried and did not end in pictures."""
+
+
+class Overloaded(TenureError):
+    """More requests wait than the fleet admits."""
+
+
+class ReplicaNotFound(TenureError, LookupError):
+    """The request is pinned to a replica that does not exist."""
+
+
+class NotAuthorized(TenureError):
+    """The request carries none of the API keys."""
+
+
+class CardInUse(TenureError, RuntimeError):
+    """Two replicas were given the same card."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorAnswer:
+    """An error as OpenAI's clients read it."""
+
+    status: int
+    message: str
+    type: str
+    code: str
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        keys = ("message", "type", "param", "code")
+        return {"error": {key: getattr(self, key) for key in keys}}
+
+
+# The openai client repeats 408, 409, 429 and 5xx by itself. A job that ran once would run again.
+NO_RETRY = {"x-should-retry": "false"}
+LATER = {"Retry-After": str(RETRY_AFTER_S)}
+INVALID, SERVER = "invalid_request_error", "server_error"
+
+# First match wins: kind, status, type, code, headers.
+_ANSWERS: tuple[tuple[type[Exception], int, str, str, Mapping[str, str]], ...] = (
+    (ModelNotFound, 404, INVALID, "model_not_found", {}),
+    (ReplicaNotFound, 404, INVALID, "replica_not_found", {}),
+    (NotAuthorized, 401, INVALID, "invalid_api_key", {}),
+    (JobError, 400, INVALID, "invalid_value", {}),
+    (JobCancelled, 499, INVALID, "request_cancelled", NO_RETRY),
+    (Overloaded, 429, "rate_limit_error", "overloaded", LATER),
+    (TimeoutError, 408, SERVER, "request_timeout", NO_RETRY),
+    (JobFailed, 500, SERVER, "job_failed", NO_RETRY),
+)
+
+
+def answer_to(error: Exception) -> ErrorAnswer:
+    """What the client is told; an error nobody foresaw is a 500 that names its kind."""
+    for kind, status, type_, code, headers in _ANSWERS:
+        if isinstance(error, kind):
+            return ErrorAnswer(
+                status=status,
+                message=str(error),
+                type=type_,
+                code=code,
+                param=getattr(error, "param", None),
+                headers=headers,
+            )
+    message = f"the server failed on this request ({type(error).__name__}); see its log"
+    return ErrorAnswer(
+        status=500, message=message, type=SERVER, code="internal_error", headers=NO_RETRY
+    )
+
+
+def built_in(error: Exception) -> Exception:
+    """The same error as a type that a program without this package can read."""
+    for kind in (ValueError, LookupError, TimeoutError):
+        if isinstance(error, kind):
+            return kind(str(error))
+    return RuntimeError(str(error) or type(error).__name__)

@@ -1,0 +1,225 @@
+"""The deployment that owns one card: starts its engine, runs one job at a time, tells how it is.
+
+Imports no torch: that happens on the owner thread, where it is timed. Serve's hooks are all async
+and only read, so that they answer while a job runs.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray import serve
+
+from deployments.config import AppConfig
+from deployments.errors import JobCancelled, JobError
+from deployments.fleet import COUNTS
+from deployments.latency import Latency
+from deployments.messages import (
+    CardState,
+    GenerateJob,
+    GenerateResult,
+    ReplicaState,
+    State,
+    StepEvent,
+)
+from deployments.serve_metrics import ReplicaMetrics
+from deployments.stages import Stages
+from offload import CardError
+
+if TYPE_CHECKING:
+    from deployments.engine import Engine
+
+DRIVER = "Driver"
+Place = tuple[str, str | None, int]  # replica id, application (None: no cluster), rank
+REPORT_PERIOD_S = 1.0
+LOG_PERIOD_S = 10.0
+UNKNOWN_CARD = CardState(name="", memory_bytes=0, free_bytes=0, simulated=False)
+logger = logging.getLogger("ray.serve")
+
+
+class DiffusionReplica:
+    """One card, one pipeline, one job at a time."""
+
+    def __init__(
+        self,
+        config: AppConfig,
+        use_gpu: bool,
+        *,
+        place: "Callable[[], Place] | None" = None,
+        make: "Callable[..., Engine] | None" = None,
+    ) -> None:
+        """``place`` and ``make`` are for tests: where this is, and another engine."""
+        self._id, self._app, rank = (place or place_in_fleet)()
+        self._stages = Stages()
+        self._latency = Latency()
+        self._counts = dict.fromkeys(COUNTS, 0)
+        self._busy = False
+        self._engine: Engine | None = None
+        self._metrics = ReplicaMetrics()
+        self._owner = ThreadPoolExecutor(1, thread_name_prefix="owner")
+        check_gpu(use_gpu)
+        self._start(lambda: (make or make_engine)(config, self._id, rank, use_gpu, self._stages))
+
+    # --- jobs --------------------------------------------------------------------------------
+    async def generate(self, values: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Step events while the job runs, then its result; all plain dicts.
+
+        However it ends, the slot stays taken until the owner thread has really stopped.
+        """
+        job = GenerateJob.from_dict(values)
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[StepEvent | None] = asyncio.Queue()
+        cancelled = threading.Event()
+
+        def on_step(step: int, of: int) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, StepEvent(step=step, of=of))
+
+        running = loop.run_in_executor(self._owner, self._draw, job, on_step, cancelled.is_set)
+        running.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event.to_dict()
+            yield (await running).to_dict()
+        finally:
+            cancelled.set()
+            while not running.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([running])
+            if not running.cancelled():
+                running.exception()  # looked at, so that asyncio does not report it as forgotten
+
+    def _draw(
+        self, job: GenerateJob, on_step: Callable[[int, int], None], cancelled: Callable[[], bool]
+    ) -> GenerateResult:
+        """On the owner thread: one job, and its place in the statistics."""
+        assert self._engine is not None
+        self._busy = True
+        self._counts["retried"] += job.attempt > 1
+        began = time.perf_counter()
+        outcome = "failed"
+        try:
+            result = self._engine.draw(job, on_step, cancelled)
+            outcome = "served"
+            return result
+        except JobCancelled:
+            outcome = "cancelled"
+            raise
+        except JobError:
+            outcome = ""  # nothing was computed
+            raise
+        finally:
+            self._busy = False
+            self._count(outcome, time.perf_counter() - began)
+
+    def _count(self, outcome: str, seconds: float) -> None:
+        if not outcome:
+            return
+        self._counts[outcome] += 1
+        self._metrics.job_ended(outcome, seconds)
+        if outcome == "served":
+            self._latency = self._latency.with_one(seconds)
+
+    # --- Serve's hooks -----------------------------------------------------------------------
+    async def check_health(self) -> None:
+        """Raises once the card cannot be used any more: Serve then replaces this process."""
+        if self._engine is not None and self._engine.sticky_error:
+            raise CardError(f"the card failed: {self._engine.sticky_error}")
+
+    async def record_replica_metadata(self) -> dict[str, Any]:
+        return self._state().to_dict()
+
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """Polled by the controller, also while a job runs; pushed to the driver when it changed."""
+        state = self._state()
+        self._metrics.refresh(state)
+        return state.to_dict()
+
+    # --- start-up ----------------------------------------------------------------------------
+    def _start(self, make: "Callable[[], Engine]") -> None:
+        """Wait for the engine, telling the driver and the log where it stands."""
+        logged_s = 0.0
+        starting = self._owner.submit(make)
+        while not wait([starting], timeout=REPORT_PERIOD_S).done:
+            self._report()
+            if self._stages.elapsed_s - logged_s >= LOG_PERIOD_S:
+                logged_s = self._stages.elapsed_s
+                logger.info("starting for %.0f s: %s", logged_s, self._stages.detail)
+        self._engine = starting.result()
+        self._stages.detail = ""
+        logger.info(self._stages.summary())
+
+    def _report(self) -> None:
+        """Tell the driver; it may not be there yet, so nobody waits for the answer."""
+        if self._app is not None:
+            driver = serve.get_deployment_handle(DRIVER, self._app)
+            driver.report.remote(self._state().to_dict())
+
+    def _state(self) -> ReplicaState:
+        engine = self._engine
+        if engine is None:
+            return ReplicaState(
+                id=self._id,
+                card=UNKNOWN_CARD,
+                state=State.STARTING,
+                detail=self._stages.detail,
+                stages=dict(self._stages.seconds),
+            )
+        return ReplicaState(
+            id=self._id,
+            card=engine.card,
+            state=self._running_state(engine),
+            detail=engine.sticky_error,
+            components=engine.components,
+            wish=engine.wish,
+            explanation=engine.explanation,
+            warnings=engine.warnings,
+            latency=self._latency.to_dict(),
+            stages=dict(self._stages.seconds),
+            memory={key: part for key, part in engine.snapshot.items() if key != "components"},
+            **self._counts,
+        )
+
+    def _running_state(self, engine: "Engine") -> State:
+        if engine.sticky_error:
+            return State.UNHEALTHY
+        return State.BUSY if self._busy else State.READY
+
+
+def make_engine(
+    config: AppConfig, name: str, rank: int, use_gpu: bool, stages: Stages
+) -> "Engine":
+    """On the owner thread: import torch, then start."""
+    if not use_gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = (
+            ""  # Ray hides no GPU from a replica that asked for none
+        )
+    with stages.stage("import", "importing torch and diffusers"):
+        from deployments.cards import find_card
+        from deployments.engine import Engine
+    find = partial(find_card, config.cards, rank=rank, use_gpu=use_gpu)
+    return Engine(config, find, name=name, stages=stages)
+
+
+def place_in_fleet() -> Place:
+    context = serve.get_replica_context()
+    try:
+        rank = context.rank
+    except RuntimeError:  # Serve's local testing mode has no ranks
+        return context.replica_id.unique_id, None, 0
+    return context.replica_id.unique_id, context.app_name, rank.rank
+
+
+def check_gpu(use_gpu: bool) -> None:
+    if use_gpu and not ray.get_gpu_ids():
+        raise CardError(
+            "this replica was given no GPU, and would see every one of them: set cards.gpu in "
+            "args, and leave ray_actor_options out of the Serve file (it replaces num_gpus)"
+        )

@@ -1,0 +1,1 @@
+"""Checks that ``make test`` runs beside pytest; nothing of this is installed."""

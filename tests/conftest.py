@@ -1,0 +1,77 @@
+"""Rules for every test: one thread, no network, no warnings left over, no test skipped in CI.
+
+Run ``make test``, or one file: ``OMP_NUM_THREADS=1 python -m pytest tests/offload/test_plan.py``.
+Nothing here imports torch, so that the torch-free tests stay quick.
+"""
+
+import os
+from collections.abc import Sequence
+
+import pytest
+
+# Before torch is imported: pictures are compared byte for byte, and a replica of at most one CPU
+# has one thread too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+try:
+    from hypothesis import settings
+except ImportError:  # a machine with a card needs only pytest and torch for tests/gpu
+    pass
+else:
+    settings.register_profile("ci", derandomize=True, deadline=None, database=None)
+    settings.load_profile("ci")
+
+_skipped_outside_gpu = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_skipped_outside_gpu] = []
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Tests marked ``gpu`` are skipped, with the reason, where there is no accelerator."""
+    needing = [item for item in items if item.get_closest_marker("gpu")]
+    if needing and not _has_accelerator():
+        for item in needing:
+            item.add_marker(pytest.mark.skip(reason="no accelerator on this machine"))
+
+
+def _has_accelerator() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    report = yield
+    skipped = report.outcome == "skipped" and not hasattr(report, "wasxfail")
+    if skipped and not item.get_closest_marker("gpu"):
+        item.config.stash[_skipped_outside_gpu].append(item.nodeid)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector):
+    report = yield
+    if report.outcome == "skipped" and "tests/gpu/" not in report.nodeid:
+        collector.config.stash[_skipped_outside_gpu].append(report.nodeid)
+    return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """In CI a skipped test is a failed run, unless it needs a card."""
+    if session.config.stash[_skipped_outside_gpu] and os.environ.get("CI") == "true":
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for nodeid in config.stash[_skipped_outside_gpu]:
+        terminalreporter.write_line(f"SKIPPED OUTSIDE gpu (fails in CI): {nodeid}", red=True)
