@@ -6,7 +6,7 @@ from pathlib import Path
 from fastapi import Request
 
 from deployments.config import ServerConfig
-from deployments.errors import NotAuthorized, TenureError
+from deployments.errors import ConfigError, NotAuthorized
 
 
 class ApiKeys:
@@ -23,11 +23,11 @@ class ApiKeys:
         try:
             text = Path(server.api_keys_file).expanduser().read_text()
         except OSError as error:
-            raise TenureError(f"server.api_keys_file cannot be read: {error}") from None
+            raise ConfigError(f"server.api_keys_file cannot be read: {error}") from None
         lines = [line.strip() for line in text.splitlines()]
         keys = tuple(line for line in lines if line and not line.startswith("#"))
         if not keys:
-            raise TenureError(f"server.api_keys_file {server.api_keys_file} holds no key")
+            raise ConfigError(f"server.api_keys_file {server.api_keys_file} holds no key")
         return cls(keys)
 
     async def __call__(self, request: Request) -> None:

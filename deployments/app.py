@@ -14,9 +14,10 @@ from ray.serve.config import RequestRouterConfig
 
 from deployments.config import AppConfig, CardsConfig
 from deployments.driver import Driver
-from deployments.errors import RETRY_AFTER_S, TenureError
+from deployments.errors import RETRY_AFTER_S, ConfigError
 from deployments.model_check import check_model
-from deployments.replica import DRIVER, DiffusionReplica
+from deployments.replica import DiffusionReplica
+from deployments.starting import DRIVER
 
 MAX_ONGOING = 256  # HTTP requests in the driver: those that wait and those that ask how it stands
 MAX_QUEUED = 128  # jobs that wait for a replica; above it, 429
@@ -58,12 +59,12 @@ def build_app(config: AppConfig) -> Application:
 
 
 def uses_gpu(cards: CardsConfig, gpus: int) -> bool:
-    """Whether replicas take GPUs of this cluster; TenureError where they could not start."""
+    """Whether replicas take GPUs of this cluster; ConfigError where they could not start."""
     if cards.gpu == "require" and not gpus:
         logger.warning("cards.gpu is require and the cluster has no GPU yet: replicas wait for one")
     use_gpu = cards.gpu == "require" or (cards.gpu == "auto" and gpus > 0)
     if not use_gpu and not cards.simulated:
-        raise TenureError(
+        raise ConfigError(
             f"cards.gpu is {cards.gpu}, the cluster has {gpus} GPUs, and cards.simulated is empty: "
             "start Ray where a GPU is, or name a simulated card"
         )
@@ -77,7 +78,7 @@ def num_replicas(cards: CardsConfig, gpus: int, use_gpu: bool) -> int:
     if cards.replicas == "auto":
         return max(1, gpus)
     if cards.gpu == "auto" and cards.replicas > gpus:
-        raise TenureError(
+        raise ConfigError(
             f"cards.replicas is {cards.replicas} and the cluster has {gpus} GPUs: a replica "
             "without one would wait for ever"
         )

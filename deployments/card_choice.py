@@ -52,10 +52,10 @@ def open_card(cards: CardsConfig, wanted: str | None) -> "Card":
 def _choose(cards: CardsConfig, wanted: str | None) -> SimulatedCardConfig:
     by_name = {entry.name: entry for entry in cards.simulated}
     if wanted is None:
-        if not cards.simulated:
+        if cards.gpu == "require" or not cards.simulated:
             raise ConfigError(
-                "no GPU was found and cards.simulated is empty; give --card with a size such as "
-                "24GiB"
+                "no GPU was found, and the file names no simulated card to stand in; give --card "
+                "with a size such as 24GiB"
             )
         return cards.simulated[0]
     if wanted in by_name:

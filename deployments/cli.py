@@ -13,7 +13,6 @@ import httpx
 
 from deployments.card_choice import card_facts, open_card
 from deployments.config import AppConfig, parse_size
-from deployments.doctor import examine
 from deployments.drawing import Drawing, draw
 from deployments.errors import TenureError
 from deployments.foresight import foresee, survey_model
@@ -147,6 +146,8 @@ def fleet(url: str) -> None:
 @click.pass_context
 def doctor(ctx: click.Context, config: str) -> None:
     """Check whether this machine can run CONFIG; exits with 1 where there is something to do."""
+    from deployments.doctor import examine  # late: it needs parts of the server
+
     healthy = True
     for finding in examine(config):
         click.echo(finding.line)

@@ -5,7 +5,7 @@ same words as from Python; a component name is checked later, where the componen
 """
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -43,6 +43,9 @@ class ModelConfig(StrictModel):
         return self.component_dtypes.get(component, self.dtype)
 
 
+_SETTINGS = {"tiling", "activation"}  # of the component itself; the rest is the residency wish
+
+
 class ComponentConfig(StrictModel):
     """One entry of ``components``: a residency wish, and settings of the component itself."""
 
@@ -52,18 +55,25 @@ class ComponentConfig(StrictModel):
     window: int | str = "auto"
     tiling: bool = False
     """Decode the picture in tiles: a VAE's activations shrink, its picture changes slightly."""
+    activation: int | str = 0
+    """Memory beyond weights that it needs while it runs at the largest size; 0: not known."""
 
     @model_validator(mode="before")
     @classmethod
-    def _read(cls, value: object) -> object:
+    def _read(cls, value: Any) -> Any:
         """A bare value is ``resident_layers``; the wish itself is judged by the library."""
         if not isinstance(value, Mapping):
             value = {"resident_layers": value}
-        ComponentSpec.from_value({key: v for key, v in value.items() if key != "tiling"})
+        ComponentSpec.from_value({key: v for key, v in value.items() if key not in _SETTINGS})
+        parse_bytes(value.get("activation", 0))
         return value
 
+    @property
+    def activation_bytes(self) -> int:
+        return parse_bytes(self.activation)
+
     def to_spec(self) -> ComponentSpec:
-        return ComponentSpec.from_value(self.model_dump(exclude={"tiling"}))
+        return ComponentSpec.from_value(self.model_dump(exclude=_SETTINGS))
 
 
 class SimulatedCardConfig(StrictModel):
@@ -186,6 +196,12 @@ class AppConfig(StrictModel):
                 f"limits.max_steps {self.limits.max_steps}"
             )
         return self
+
+    @property
+    def activation_bytes(self) -> dict[str, int]:
+        """Component -> bytes beyond weights, where the file says."""
+        known = {name: entry.activation_bytes for name, entry in self.components.items()}
+        return {name: size for name, size in known.items() if size}
 
     def to_spec(self) -> ResidencySpec:
         """The residency wish of the whole pipeline."""

@@ -13,12 +13,14 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from deployments import host
+from deployments.api_keys import ApiKeys
 from deployments.config import AppConfig, ModelConfig
 from deployments.doctor_cards import examine_cards
 from deployments.errors import ConfigError, TenureError
 from deployments.finding import Finding
 from deployments.loading import ModelFolder, check_model_folder, find_model_folder
 from deployments.model_check import check_names
+from deployments.openness import openness_warning
 from deployments.serve_file import ServeFile, read_serve_file
 from offload import format_bytes
 
@@ -51,6 +53,7 @@ def examine(path: str) -> Iterator[Finding]:
     temporary = Path(tempfile.gettempdir())
     yield examine_disk(temporary, host.free_disk_bytes(temporary))
     yield examine_port(file)
+    yield examine_access(file)
 
 
 def examine_ray(version: str) -> Finding:
@@ -86,7 +89,7 @@ def examine_model(config: AppConfig) -> tuple[Finding, ModelFolder | None]:
     except TenureError as error:
         return Finding.to_do("model", str(error)), None
     if folder is None:
-        return Finding.fine("model", f"{model.source} is downloaded at the first start"), None
+        return Finding.fine("model", f"{model.source} is downloaded at the start, if need be"), None
     size = format_bytes(folder.weight_bytes)
     found = f"{folder.pipeline_class} in {path} is whole, {size} of weights"
     return Finding.fine("model", found), folder
@@ -143,3 +146,16 @@ def examine_port(file: ServeFile) -> Finding:
             "port", f"{address} is taken: stop what listens there, or set http_options.port"
         )
     return Finding.fine("port", f"{address} is free")
+
+
+def examine_access(file: ServeFile) -> Finding:
+    """Who may draw: keys that can be read, or an address that only this machine reaches."""
+    try:
+        ApiKeys.of(file.config.server)
+    except TenureError as error:
+        return Finding.to_do("access", str(error))
+    warning = openness_warning(file.host, file.config.server)
+    if warning:
+        return Finding.to_do("access", warning)
+    keys = file.config.server.api_keys_file
+    return Finding.fine("access", f"with a key of {keys}" if keys else "from this machine only")

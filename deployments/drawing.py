@@ -43,6 +43,7 @@ def draw(
         pipeline.components,
         card=card,
         spec=config.to_spec(),
+        activation_bytes=config.activation_bytes,
         log=log,
         progress=lambda component, done, total: bar.show(f"placing {component}", done, total),
     )

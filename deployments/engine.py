@@ -15,12 +15,12 @@ from deployments.config import AppConfig
 from deployments.errors import JobFailed
 from deployments.images import encode_png
 from deployments.messages import CardState, DrawnImage, GenerateJob, GenerateResult
-from deployments.pipeline import LoadedPipeline, load_pipeline
+from deployments.pipeline import load_pipeline
 from deployments.stages import Stages
-from offload import Card, Residency, explain, is_out_of_memory, is_sticky
+from offload import Budget, Card, Residency, explain, is_out_of_memory, is_sticky
 
 WARM_UP_STEPS = 2
-SHRINK = 0.05  # of the card's memory: what is set aside more after each start that ran out of it
+SHRINK = 0.15  # of the budget: what is set aside more after each start that ran out of memory
 logger = logging.getLogger("ray.serve")
 
 
@@ -46,7 +46,9 @@ class Engine:
         )
         self.snapshot: dict[str, Any] = {}  # offload's, as of the last job
         self.sticky_error = ""  # set once the card cannot be used by this process any more
-        self._pipeline, self._residency = self._start()
+        with stages.stage("load", f"loading {config.model.name}"):
+            self._pipeline = load_pipeline(config.model, config.components)
+        self._residency = self._place()
 
     @property
     def components(self) -> tuple[dict[str, Any], ...]:
@@ -88,44 +90,45 @@ class Engine:
             seconds=time.perf_counter() - began,
         )
 
-    def _start(self) -> tuple[LoadedPipeline, Residency]:
-        """Load, place and warm up; out of memory means again, with more set aside.
+    def _place(self) -> Residency:
+        """Place and warm up; out of memory means again, with more set aside.
 
         It ends: with less and less to plan with, either a plan holds or the planner says that
         not even streaming fits, and that error leaves.
         """
         while True:
             try:
-                return self._try_to_start()
+                return self._try_to_place()
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                logger.warning("out of memory while starting, planning smaller: %s", error)
-            gc.unfreeze()
+                logger.warning(f"out of memory while starting, planning smaller: {error}")
             gc.collect()
             self._card.empty_cache()
-            self._card.reserve_bytes += int(SHRINK * self._card.memory_bytes)
+            budget_bytes = Budget.of(self._card.facts()).num_bytes
+            self._card.reserve_bytes += int(SHRINK * budget_bytes)
 
-    def _try_to_start(self) -> tuple[LoadedPipeline, Residency]:
-        config, stages = self._config, self._stages
-        with stages.stage("load", f"loading {config.model.name}"):
-            pipeline = load_pipeline(config.model, config.components)
+    def _try_to_place(self) -> Residency:
+        stages = self._stages
         with stages.stage("place", "planning"):
             residency = Residency.attach(
-                pipeline.components,
+                self._pipeline.components,
                 card=self._card,
-                spec=config.to_spec(),
+                spec=self._config.to_spec(),
+                activation_bytes=self._config.activation_bytes,
                 log=logger.info,
                 progress=stages.placing,
             )
-        for warning in residency.plan.warnings:
-            logger.warning(warning)
         with stages.stage("warm-up", "drawing a first picture"):
-            self._warm_up(pipeline, residency)
+            try:
+                self._warm_up(residency)
+            except BaseException:
+                residency.detach()
+                raise
         self.snapshot = residency.snapshot().to_dict()
-        return pipeline, residency
+        return residency
 
-    def _warm_up(self, pipeline: LoadedPipeline, residency: Residency) -> None:
+    def _warm_up(self, residency: Residency) -> None:
         """A short job of the default size: what it teaches, the first request already has."""
         width, height = self._config.defaults.width_height
         steps = min(WARM_UP_STEPS, self._config.limits.max_steps)
@@ -133,7 +136,7 @@ class Engine:
             request_id="warm-up", prompt="a circle", width=width, height=height, steps=steps, seed=0
         )
         with residency.request():
-            pipeline.generate(job, lambda step, of: None, lambda: False)
+            self._pipeline.generate(job, lambda step, of: None, lambda: False)
 
     def _judged(self, error: Exception, job: GenerateJob) -> Exception:
         """The same error, or what a client can do about it."""

@@ -11,8 +11,7 @@ TenureError
 ├── JobFailed            the job was tried and did not end in pictures
 ├── Overloaded           more requests wait than the fleet admits
 ├── ReplicaNotFound      the request is pinned to a replica that does not exist
-├── NotAuthorized        the request carries none of the API keys
-└── CardInUse            two replicas were given the same card
+└── NotAuthorized        the request carries none of the API keys
 """
 
 from collections.abc import Mapping
@@ -67,10 +66,6 @@ class ReplicaNotFound(TenureError, LookupError):
 
 class NotAuthorized(TenureError):
     """The request carries none of the API keys."""
-
-
-class CardInUse(TenureError, RuntimeError):
-    """Two replicas were given the same card."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

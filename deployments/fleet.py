@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from deployments.latency import Latency, merged
 from deployments.messages import ReplicaState, State
 
-START_REPORT_LIFE_S = 60.0  # a starting replica that says nothing for so long is gone
+START_REPORT_LIFE_S = 30.0  # a starting replica that says nothing for so long is gone
 COUNTS = ("served", "failed", "cancelled", "retried")
 
 

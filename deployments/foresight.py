@@ -53,10 +53,11 @@ def card_to_dict(card: CardFacts) -> dict[str, Any]:
 def survey_model(config: AppConfig) -> tuple[ComponentFacts, ...]:
     """Units and bytes of every component; loads the model on the host."""
     from deployments.pipeline import load_pipeline  # late: it imports torch and diffusers
-    from offload import survey_component
+    from offload import survey_component, with_activations
 
     pipeline = load_pipeline(config.model, config.components)
-    return tuple(survey_component(module, name) for name, module in pipeline.components.items())
+    facts = (survey_component(module, name) for name, module in pipeline.components.items())
+    return with_activations(facts, config.activation_bytes)
 
 
 def foresee(config: AppConfig, facts: tuple[ComponentFacts, ...], card: CardFacts) -> Foresight:

@@ -60,7 +60,10 @@ class ModelFolder:
 def find_model_folder(
     source: str | Path, *, revision: str | None = None, local_files_only: bool = True
 ) -> Path | None:
-    """The folder of a path or of a hub name in the local cache; None: still to be downloaded."""
+    """The folder of a path, or of a hub name in the local cache.
+
+    None where a hub name may be downloaded: what the cache has of it may be half of it.
+    """
     if Path(source).is_dir():
         return Path(source)
     if isinstance(source, Path) or not _is_hub_name(source):
@@ -68,7 +71,7 @@ def find_model_folder(
             f"the model folder {source} does not exist; set model.path to a folder that holds "
             f"{INDEX_NAME}"
         )
-    return _find_in_cache(source, revision, local_files_only)
+    return _find_in_cache(source, revision) if local_files_only else None
 
 
 def check_model_folder(path: Path) -> ModelFolder:
@@ -96,21 +99,19 @@ def _is_hub_name(source: str) -> bool:
     return re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None and not source.startswith(".")
 
 
-def _find_in_cache(name: str, revision: str | None, local_files_only: bool) -> Path | None:
+def _find_in_cache(name: str, revision: str | None) -> Path:
     # Late: only a hub name needs the hub's library.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(name, revision=revision, local_files_only=True))
-    except LocalEntryNotFoundError:
-        if not local_files_only:
-            return None
-    raise ModelError(
-        f"the model {name} (revision {revision or 'main'}) is neither a folder nor in the local "
-        f"cache, and model.local_files_only is true; download it ('hf download {name}'), give "
-        "model.path, or set model.local_files_only to false"
-    )
+    except LocalEntryNotFoundError as error:
+        raise ModelError(
+            f"the model {name} (revision {revision or 'main'}) is neither a folder nor in the "
+            f"local cache, and model.local_files_only is true; download it ('hf download {name}'), "
+            "give model.path, or set model.local_files_only to false"
+        ) from error
 
 
 def _read_index(path: Path) -> dict[str, Any]:

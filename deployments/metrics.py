@@ -15,7 +15,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from deployments.fleet import COUNTS, Totals
+from deployments.fleet import Totals
 from deployments.latency import BOUNDS_S, Latency
 from deployments.messages import ReplicaState
 
@@ -25,7 +25,9 @@ HOST_STORE = "tenure_host_store_bytes"
 JOB_S = "tenure_job_seconds"  # on the card, by replica
 FLEET_JOB_S = "tenure_fleet_job_seconds"  # the same, of all replicas that are and were
 REQUEST_S = "tenure_request_seconds"  # as the client waits: with the queue
-JOBS = "tenure_jobs"  # by outcome; retried ones are counted under their own outcome as well
+JOBS = "tenure_jobs"  # that ended, by outcome
+RETRIED = "tenure_jobs_retried"  # sent again because a replica died under them
+OUTCOMES = ("served", "failed", "cancelled")
 REPLICAS = "tenure_replicas"  # by state
 LIFETIMES = ("permanent", "forward", "streamed")
 REQUEST_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600)
@@ -74,9 +76,11 @@ class FleetCollector(Collector):
         fleet_family.add_metric([], *_histogram(totals.latency))
         yield fleet_family
         jobs = CounterMetricFamily(JOBS, "Jobs that ended, by outcome", labels=["outcome"])
-        for outcome in COUNTS:
+        for outcome in OUTCOMES:
             jobs.add_metric([outcome], totals.counts[outcome])
         yield jobs
+        retried = "Jobs sent again because a replica died under them"
+        yield CounterMetricFamily(RETRIED, retried, value=totals.counts["retried"])
 
 
 def memory_family(states: Sequence[ReplicaState]) -> Metric:

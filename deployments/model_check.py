@@ -6,14 +6,14 @@ Reads names and headers only; no torch.
 import difflib
 
 from deployments.config import AppConfig
-from deployments.errors import TenureError
+from deployments.errors import ConfigError
 from deployments.loading import WITHOUT_WEIGHTS, ModelFolder, check_model_folder, find_model_folder
 
 GROUPS = ("dit", "text_encoder", "image_encoder", "vae", "all")
 
 
 def check_model(config: AppConfig) -> None:
-    """ModelError or TenureError where no replica could start; a model to be fetched passes."""
+    """ModelError or ConfigError where no replica could start; a model to be fetched passes."""
     model = config.model
     found = find_model_folder(
         model.source, revision=model.revision, local_files_only=model.local_files_only
@@ -33,7 +33,7 @@ def check_names(config: AppConfig, folder: ModelFolder) -> None:
         if name not in parts and name not in GROUPS:
             near = difflib.get_close_matches(name, [*parts, *GROUPS], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise TenureError(
+            raise ConfigError(
                 f"components names {name!r}, which {folder.pipeline_class} does not have: it has "
                 f"{', '.join(parts)}, and the groups are {', '.join(GROUPS)}{hint}"
             )

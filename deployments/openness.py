@@ -3,6 +3,9 @@
 import logging
 from ipaddress import ip_address
 
+import ray
+from ray.serve.context import _get_global_client
+
 from deployments.config import ServerConfig
 
 logger = logging.getLogger("ray.serve")
@@ -37,7 +40,7 @@ def warn_if_open(server: ServerConfig) -> None:
 
 def serve_host() -> str:
     """The address that Serve's proxies bind; empty where there is no Serve, as in unit tests."""
-    from ray.serve.context import _get_global_client
-
+    if not ray.is_initialized():
+        return ""  # asking would start a cluster
     client = _get_global_client(raise_if_no_controller_running=False)
     return str(client.http_config.host or "") if client is not None else ""

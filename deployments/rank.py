@@ -1,7 +1,6 @@
 """Which replica should take a request: pure, from what the replicas last said of themselves.
 
-It knows nothing of Ray. Equal inputs give equal rankings, and a ranking is never empty as long as
-there is a replica.
+It knows nothing of Ray. A ranking is never empty as long as there is a replica.
 """
 
 from collections.abc import Sequence
@@ -29,20 +28,17 @@ class Candidate:
 
 
 def rank(candidates: Sequence[Candidate], pin: str | None = None) -> list[list[str]]:
-    """Ids in ranks, best first: able before unable, then free before busy, then soonest done.
+    """Ids in ranks, best first: free before busy, then soonest done.
 
-    A pinned request has the one replica it names, or an empty ranking when that is gone.
+    Replicas that cannot draw are left out as long as another can, even if that one is busy. A
+    pinned request has the one replica it names, or an empty ranking when that is gone.
     """
     if pin is not None:
         return [[c.id] for c in candidates if c.id == pin]
-    ordered = sorted(candidates, key=_order)
+    able = [c for c in candidates if c.state in ABLE]
+    ordered = sorted(able or candidates, key=_order)
     return [[c.id for c in equals] for _, equals in groupby(ordered, key=_order)]
 
 
-def _order(candidate: Candidate) -> tuple[bool, bool, float, int]:
-    return (
-        candidate.state not in ABLE,
-        candidate.queue > 0,
-        candidate.finish_s,
-        candidate.queue,
-    )
+def _order(candidate: Candidate) -> tuple[bool, float, int]:
+    return candidate.queue > 0, candidate.finish_s, candidate.queue

@@ -5,18 +5,12 @@ and only read, so that they answer while a job runs.
 """
 
 import asyncio
-import logging
-import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import ray
-from ray import serve
 
 from deployments.config import AppConfig
 from deployments.errors import JobCancelled, JobError
@@ -32,17 +26,13 @@ from deployments.messages import (
 )
 from deployments.serve_metrics import ReplicaMetrics
 from deployments.stages import Stages
+from deployments.starting import Place, StartWatch, check_gpu, make_engine, place_in_fleet
 from offload import CardError
 
 if TYPE_CHECKING:
     from deployments.engine import Engine
 
-DRIVER = "Driver"
-Place = tuple[str, str | None, int]  # replica id, application (None: no cluster), rank
-REPORT_PERIOD_S = 1.0
-LOG_PERIOD_S = 10.0
 UNKNOWN_CARD = CardState(name="", memory_bytes=0, free_bytes=0, simulated=False)
-logger = logging.getLogger("ray.serve")
 
 
 class DiffusionReplica:
@@ -57,7 +47,7 @@ class DiffusionReplica:
         make: "Callable[..., Engine] | None" = None,
     ) -> None:
         """``place`` and ``make`` are for tests: where this is, and another engine."""
-        self._id, self._app, rank = (place or place_in_fleet)()
+        self._id, app, rank = (place or place_in_fleet)()
         self._stages = Stages()
         self._latency = Latency()
         self._counts = dict.fromkeys(COUNTS, 0)
@@ -66,7 +56,10 @@ class DiffusionReplica:
         self._metrics = ReplicaMetrics()
         self._owner = ThreadPoolExecutor(1, thread_name_prefix="owner")
         check_gpu(use_gpu)
-        self._start(lambda: (make or make_engine)(config, self._id, rank, use_gpu, self._stages))
+        starting = self._owner.submit(
+            make or make_engine, config, self._id, rank, use_gpu, self._stages
+        )
+        self._engine = StartWatch(app, self._stages, self._state).result(starting)
 
     # --- jobs --------------------------------------------------------------------------------
     async def generate(self, values: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
@@ -102,7 +95,9 @@ class DiffusionReplica:
         """On the owner thread: one job, and its place in the statistics."""
         assert self._engine is not None
         self._busy = True
-        self._counts["retried"] += job.attempt > 1
+        if job.attempt > 1:
+            self._counts["retried"] += 1
+            self._metrics.job_retried()
         began = time.perf_counter()
         outcome = "failed"
         try:
@@ -142,26 +137,7 @@ class DiffusionReplica:
         self._metrics.refresh(state)
         return state.to_dict()
 
-    # --- start-up ----------------------------------------------------------------------------
-    def _start(self, make: "Callable[[], Engine]") -> None:
-        """Wait for the engine, telling the driver and the log where it stands."""
-        logged_s = 0.0
-        starting = self._owner.submit(make)
-        while not wait([starting], timeout=REPORT_PERIOD_S).done:
-            self._report()
-            if self._stages.elapsed_s - logged_s >= LOG_PERIOD_S:
-                logged_s = self._stages.elapsed_s
-                logger.info("starting for %.0f s: %s", logged_s, self._stages.detail)
-        self._engine = starting.result()
-        self._stages.detail = ""
-        logger.info(self._stages.summary())
-
-    def _report(self) -> None:
-        """Tell the driver; it may not be there yet, so nobody waits for the answer."""
-        if self._app is not None:
-            driver = serve.get_deployment_handle(DRIVER, self._app)
-            driver.report.remote(self._state().to_dict())
-
+    # --- state -------------------------------------------------------------------------------
     def _state(self) -> ReplicaState:
         engine = self._engine
         if engine is None:
@@ -191,35 +167,3 @@ class DiffusionReplica:
         if engine.sticky_error:
             return State.UNHEALTHY
         return State.BUSY if self._busy else State.READY
-
-
-def make_engine(
-    config: AppConfig, name: str, rank: int, use_gpu: bool, stages: Stages
-) -> "Engine":
-    """On the owner thread: import torch, then start."""
-    if not use_gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = (
-            ""  # Ray hides no GPU from a replica that asked for none
-        )
-    with stages.stage("import", "importing torch and diffusers"):
-        from deployments.cards import find_card
-        from deployments.engine import Engine
-    find = partial(find_card, config.cards, rank=rank, use_gpu=use_gpu)
-    return Engine(config, find, name=name, stages=stages)
-
-
-def place_in_fleet() -> Place:
-    context = serve.get_replica_context()
-    try:
-        rank = context.rank
-    except RuntimeError:  # Serve's local testing mode has no ranks
-        return context.replica_id.unique_id, None, 0
-    return context.replica_id.unique_id, context.app_name, rank.rank
-
-
-def check_gpu(use_gpu: bool) -> None:
-    if use_gpu and not ray.get_gpu_ids():
-        raise CardError(
-            "this replica was given no GPU, and would see every one of them: set cards.gpu in "
-            "args, and leave ray_actor_options out of the Serve file (it replaces num_gpus)"
-        )

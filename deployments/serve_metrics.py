@@ -3,7 +3,15 @@
 from ray.serve import metrics
 
 from deployments.messages import ReplicaState
-from deployments.metrics import HOST_STORE, JOB_S, JOBS, LIFETIMES, MEMORY, REQUEST_BUCKETS_S
+from deployments.metrics import (
+    HOST_STORE,
+    JOB_S,
+    JOBS,
+    LIFETIMES,
+    MEMORY,
+    REQUEST_BUCKETS_S,
+    RETRIED,
+)
 
 
 class ReplicaMetrics:
@@ -15,6 +23,7 @@ class ReplicaMetrics:
         )
         self._host = metrics.Gauge(HOST_STORE, "Bytes of host copies")
         self._jobs = metrics.Counter(JOBS, "Jobs that ended, by outcome", tag_keys=("outcome",))
+        self._retried = metrics.Counter(RETRIED, "Jobs that another replica died under")
         self._job_s = metrics.Histogram(
             JOB_S,
             "Seconds of a job on its card",
@@ -29,6 +38,9 @@ class ReplicaMetrics:
                 self._memory.set(component[f"{lifetime}_bytes"], tags=tags)
         if "host" in state.memory:
             self._host.set(state.memory["host"]["store_bytes"])
+
+    def job_retried(self) -> None:
+        self._retried.inc()
 
     def job_ended(self, outcome: str, seconds: float) -> None:
         self._jobs.inc(tags={"outcome": outcome})

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from offload.spec import ComponentSpec as ComponentSpec
     from offload.spec import ResidencySpec as ResidencySpec
     from offload.survey import survey_component as survey_component
+    from offload.wish import with_activations as with_activations
 
 _HOMES = {
     "Budget": "offload.facts",
@@ -77,6 +78,7 @@ _HOMES = {
     "predicted": "offload.report",
     "readiness_line": "offload.report",
     "survey_component": "offload.survey",
+    "with_activations": "offload.wish",
 }
 
 __all__ = sorted(_HOMES)

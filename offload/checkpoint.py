@@ -4,6 +4,8 @@ What ``from_pretrained`` leaves are views of the safetensors mapping (or anonymo
 dtype was converted). A permanent unit's bytes go straight from there to the card: no host copy.
 """
 
+from contextlib import ExitStack
+
 import torch
 
 from offload.cards.base import COMPUTE, COPY, Card, Event
@@ -32,8 +34,10 @@ class Placement:
         try:
             self._fill(memory, unit, label)
         except BaseException:
-            self._drain()  # nothing may still be on its way into it
-            self._card.release(memory)
+            try:
+                self._drain()  # nothing may still be on its way into it
+            finally:
+                self._card.release(memory)
             raise
         unit.bind(memory)
         return memory
@@ -52,9 +56,10 @@ class Placement:
         self._staging.clear()
 
     def _drain(self) -> None:
-        for _, idle in self._staging:
-            if idle.recorded:
-                self._card.host_wait(idle)
+        with ExitStack() as waiting:  # for each buffer, whatever waiting for the other one raises
+            for _, idle in self._staging:
+                if idle.recorded:
+                    waiting.callback(self._card.host_wait, idle)
 
     def _copy_in(self, destination: torch.Tensor, source: torch.Tensor, unit: str) -> None:
         size = self._staging[0][0].numel()

@@ -85,6 +85,7 @@ class Component:
         names = argument_names(getattr(module, method))
 
         def around(call: Call, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+            self.owner.check_thread()
             if self.passing is not None:
                 return call(*args, **kwargs)
             with self._pass(door, given(names, args, kwargs)):
@@ -94,6 +95,7 @@ class Component:
 
     def _guard_unit(self, unit: Unit, module: nn.Module) -> None:
         def around(call: Call, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+            self.owner.check_thread()
             if self.passing is None:  # reached around every door
                 with self._pass(unit.name, ()), self._using(unit):
                     return call(*args, **kwargs)
@@ -105,7 +107,6 @@ class Component:
     # --- a pass ------------------------------------------------------------------------------
     @contextmanager
     def _pass(self, door: str, arguments: tuple[str, ...]) -> Iterator[None]:
-        self.owner.check_thread()
         kind = PassKind(self.name, door, arguments)
         with self.owner.scope():
             self._begin(kind)
@@ -200,7 +201,6 @@ class Component:
                 self._top_up(run, passing)
 
     def _enter(self, run: Run, passing: Pass, unit: Unit) -> None:
-        self.owner.check_thread()
         self._refuse_grad()
         if not run.has(unit):
             run.bring_on_the_spot(unit)

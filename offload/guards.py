@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from offload.errors import StateError
 
 OTHER_OFFLOADERS = ("group_offloading", "layerwise_casting")  # names in diffusers' hook registry
-OWNED = "_tenure_owner"  # set on the root of a managed module
+OWNED = "_tenure_owner"  # set on every module of a managed component
 
 
 class Guards:
@@ -26,9 +26,11 @@ class Guards:
         self._handles: list[RemovableHandle] = []
         for module in self._modules:
             module.__dict__["_apply"] = self._guarded_apply(module)
+            # A copy would call the doors of this one, and compute with its weights.
+            module.__dict__["__deepcopy__"] = self._refuse_copy
             if lends:
-                module.__dict__["__deepcopy__"] = self._refuse_copy
-                self._handles.append(module.register_state_dict_pre_hook(self._refuse_state_dict))
+                hook = self._refuse_state_dict
+                self._handles.append(module.register_state_dict_pre_hook(hook))  # type: ignore[no-untyped-call]
 
     def remove(self) -> None:
         for module in self._modules:
@@ -65,11 +67,22 @@ class Guards:
         raise StateError(f"{self._name} is managed; copy it within residency.suspended()")
 
 
+def own(root: nn.Module) -> None:
+    """Mark a component and all its modules as managed, until ``disown``."""
+    for module in root.modules():
+        module.__dict__[OWNED] = True
+
+
+def disown(root: nn.Module) -> None:
+    for module in root.modules():
+        module.__dict__.pop(OWNED, None)
+
+
 def refuse_owned(modules: dict[str, nn.Module]) -> None:
     """One module has one owner, and no other offloader: StateError otherwise."""
     seen: dict[int, str] = {}
     for name, root in modules.items():
-        if root.__dict__.get(OWNED):
+        if any(module.__dict__.get(OWNED) for module in root.modules()):
             raise StateError(f"{name} is already attached to a residency; detach() that one first")
         if id(root) in seen:
             raise StateError(f"{name} and {seen[id(root)]} are the same module; attach it once")

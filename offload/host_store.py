@@ -21,7 +21,8 @@ class Pinner(Protocol):
 
     def register(self, address: int, num_bytes: int) -> bool: ...
 
-    def unregister(self, address: int) -> None: ...
+    def unregister(self, address: int) -> bool:
+        """False: the memory must stay mapped for the life of the process."""
 
 
 @dataclass(slots=True)
@@ -37,6 +38,7 @@ class HostStore:
     def __init__(self, pinner: Pinner | None = None) -> None:
         self._pinner = pinner
         self._copies: dict[Unit, _HostCopy] = {}
+        self._stuck: list[_HostCopy] = []  # still locked by the driver: never unmapped
 
     @property
     def store_bytes(self) -> int:
@@ -65,9 +67,10 @@ class HostStore:
         """Forget a unit's host copy and unlock its pages; idempotent."""
         copy = self._copies.pop(unit, None)
         unit.host = None
-        if copy is not None and self._pinner is not None:
-            for address, _ in copy.pinned:
-                self._pinner.unregister(address)
+        if copy is None or self._pinner is None:
+            return
+        if not all([self._pinner.unregister(address) for address, _ in copy.pinned]):
+            self._stuck.append(copy)
 
     def drop_all(self) -> None:
         for unit in list(self._copies):

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from offload.history import PassKind, Recorder
 from offload.plan import Lifetime
+from offload.schedule import lookahead_units
 from offload.unit import Unit
-
-LOOKAHEAD_BYTES = 256 << 20  # this much, and two units, may be ready on the link at a time
 
 
 @dataclass(slots=True)
@@ -28,9 +27,9 @@ class Pass:
 
     def __post_init__(self) -> None:
         self.index = {unit: i for i, unit in enumerate(self.order)}
-        sizes = [u.num_bytes for u in self.order if u.lifetime is not Lifetime.PERMANENT]
-        mean = sum(sizes) // len(sizes) if sizes else 1
-        self.lookahead = max(2, LOOKAHEAD_BYTES // max(1, mean))
+        self.lookahead = lookahead_units(
+            [unit.num_bytes for unit in self.order if unit.lifetime is not Lifetime.PERMANENT]
+        )
 
     def entered(self, unit: Unit) -> None:
         self.recorder.used(unit.name)

@@ -58,10 +58,10 @@ class ComponentReport:
 
     @classmethod
     def planned(cls, plan: ComponentPlan) -> "ComponentReport":
-        """As it will be between requests: permanent units on the card, all others on the host."""
+        """As it will be between requests: permanent units and buffers on the card."""
         permanent = plan.bytes_with(Lifetime.PERMANENT)
         lent = sum(unit.num_bytes for unit in plan.units) - permanent
-        return cls.of(plan, on_card_bytes=permanent, host_bytes=lent)
+        return cls.of(plan, on_card_bytes=permanent + plan.buffer_bytes, host_bytes=lent)
 
     def to_dict(self) -> dict[str, Any]:
         lists = {name: list(counts) for name, counts in self.lists.items()}
@@ -245,7 +245,7 @@ def _short_names(names: Sequence[str]) -> dict[str, str]:
             end
             for end in ends
             if end not in _SAY_NOTHING_ALONE
-            and not end.isdigit()
+            and not end.split(".")[0].isdigit()
             and sum(f".{other}".endswith(f".{end}") for other in names) == 1
         )
         short[name] = next(telling, name)

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 
 import torch
 from torch import nn
@@ -19,10 +18,10 @@ from offload.cards import Card, detect_card
 from offload.component import Component
 from offload.errors import StateError
 from offload.facts import Budget, ComponentFacts
-from offload.guards import OWNED, Guards, refuse_other_offloaders, refuse_owned
+from offload.guards import Guards, disown, own, refuse_other_offloaders, refuse_owned
 from offload.history import History
 from offload.host_store import HostStore
-from offload.plan import ResidencyPlan
+from offload.plan import Lifetime, ResidencyPlan
 from offload.planner import plan_residency
 from offload.report import (
     CardReport,
@@ -37,6 +36,7 @@ from offload.report import (
 from offload.spec import ResidencySpec
 from offload.survey import survey_component
 from offload.transfer import Transfer
+from offload.wish import with_activations
 
 logger = logging.getLogger("offload")
 
@@ -75,17 +75,16 @@ class Residency:
     ) -> "Residency":
         """Survey, plan, place and watch; on failure the modules are as they were.
 
-        ``activation_bytes`` is the peak beyond weights of a component, where it is known. A ``plan``
+        ``activation_bytes`` is the peak beyond weights of a component (or group), where known. A ``plan``
         made before is taken as it is; otherwise one is made from ``spec`` for this card.
         Raises SpecError, DoesNotFitError, StateError, or the card's out-of-memory error.
         """
         modules = dict(modules)
         refuse_owned(modules)
         card = detect_card() if card is None else card
-        known = activation_bytes or {}
-        facts = tuple(
-            replace(survey_component(module, name), activation_bytes=known.get(name, 0))
-            for name, module in modules.items()
+        facts = with_activations(
+            (survey_component(module, name) for name, module in modules.items()),
+            activation_bytes or {},
         )
         if plan is None:
             plan = plan_residency(spec or ResidencySpec(), facts, Budget.of(card.facts()))
@@ -101,12 +100,12 @@ class Residency:
 
     def _take(self, modules: dict[str, nn.Module], progress: Progress, log: Callable[[str], None]) -> None:
         for name, root in modules.items():
-            root.__dict__[OWNED] = True
             assembly = Assembly.build(root, self.plan[name], self.card.device)
             self._assemblies[name] = assembly
+            own(root)
             assembly.place(self.card, self._store, progress)
             self._components[name] = Component(root, self.plan[name], assembly.units, self)
-            if assembly.permanent:
+            if self.plan[name].bytes_with(Lifetime.PERMANENT):
                 log(placement_line(self.plan[name]))
         self._watch()
         for name in modules:
@@ -121,14 +120,13 @@ class Residency:
         self._unwatch()
         for assembly in self._assemblies.values():
             assembly.take_apart(self.card, self._store)
-            assembly.root.__dict__.pop(OWNED, None)
+            disown(assembly.root)
         self._assemblies.clear()
         self._components.clear()
         self._recent.clear()
 
     def _watch(self) -> None:
         for component in self._components.values():
-            refuse_other_offloaders(component.name, component.root)
             component.watch()
             self._guards.append(
                 Guards(component.name, component.root, self.card.device, lends=component.lends)
@@ -249,7 +247,8 @@ class Residency:
     def suspended(self) -> Iterator[None]:
         """Plain modules, bound to host memory but for the permanent units, to change or save weights.
 
-        In-place changes are kept. Parameters may not be added, removed or replaced by others.
+        Changes of data are kept, in place or not. Parameters may not be added, removed or replaced:
+        StateError at the end, and the modules are detached.
         """
         self._refuse_busy("suspend")
         self._suspended = True
@@ -262,16 +261,26 @@ class Residency:
             yield
         finally:
             self._suspended = False
-            self._resume()
+            try:
+                self._resume()
+            except BaseException:
+                self._give_back()  # plain, complete modules rather than half-managed ones
+                raise
 
     def _resume(self) -> None:
+        units = [unit for component in self._components.values() for unit in component.units]
+        for unit in units:
+            if unit.memory is not None:
+                unit.keep_changes(unit.memory)
         for component in self._components.values():
+            refuse_other_offloaders(component.name, component.root)
             component.refuse_new_parameters()
-            for unit in component.units:
-                if unit.host is not None:
-                    unit.keep_changes(unit.host)
-                    unit.release()
-                    unit.forget()
+        for unit in units:
+            if unit.host is not None:
+                unit.release()
+                unit.forget()
+            elif unit.memory is not None:
+                unit.bind(unit.memory)
         self._watch()
 
     def _refuse_busy(self, verb: str) -> None:

@@ -1,7 +1,7 @@
 """One component's stay on the card within a request: its forward arena, its window, its copies.
 
 It follows the run protocol: allocate and wait for birth at begin; issue in expected order, at most
-``LOOKAHEAD`` units ready; wait for single units; refill a place behind its last reader; at the end
+the lookahead ready; wait for single units; refill a place behind its last reader; at the end
 order every copy before the memory goes back. It does not know what comes between runs.
 """
 

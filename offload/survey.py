@@ -78,7 +78,7 @@ def span_bytes(tensor: torch.Tensor) -> int:
     if tensor.numel() == 0:
         return 0
     if is_traceable_wrapper_subclass(tensor):
-        names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+        names, _ = tensor.__tensor_flatten__()
         return sum(span_bytes(getattr(tensor, name)) for name in names)
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return (last + 1) * tensor.element_size()
@@ -97,7 +97,7 @@ def storage_spans(tensors: Iterable[torch.Tensor]) -> dict[int, tuple[int, int]]
         if size == 0:
             continue
         wrapped = is_traceable_wrapper_subclass(tensor)
-        start = 0 if wrapped else tensor.storage_offset() * tensor.element_size()
+        start = 0 if wrapped else int(tensor.storage_offset()) * tensor.element_size()
         low, high = spans.get(storage_key(tensor), (start, 0))
         first = min(low, start)
         spans[storage_key(tensor)] = (first - first % 16, max(high, start + size))

@@ -52,7 +52,7 @@ class Binding:
         view = torch.empty(0, dtype=self.placeholder.dtype, device=memory.device)
         item = view.element_size()
         assert start % item == 0, "every storage starts on a 256-byte boundary"
-        return view.set_(memory.untyped_storage(), start // item, self.size, self.stride)  # type: ignore[call-overload,no-any-return]
+        return view.set_(memory.untyped_storage(), start // item, self.size, self.stride)
 
 
 def placeholder_of(parameter: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -102,7 +102,7 @@ class Unit:
         for span in self.spans:
             storage = by_key[span.key].untyped_storage()
             flat = torch.empty(0, dtype=torch.uint8, device=storage.device)
-            yield span, flat.set_(storage, span.first, (span.num_bytes,), (1,))  # type: ignore[call-overload]
+            yield span, flat.set_(storage, span.first, (span.num_bytes,), (1,))
 
     def bind(self, memory: torch.Tensor) -> None:
         """Point every parameter into ``memory``. Views are cached by address until ``forget``."""
@@ -129,14 +129,14 @@ class Unit:
             for binding in self.bindings:
                 view = binding.view(host)
                 now = binding.parameter.data
-                if now.data_ptr() == view.data_ptr():
+                if now.data_ptr() == view.data_ptr() and now.stride() == view.stride():
                     continue
                 if (now.shape, now.dtype) != (view.shape, view.dtype):
                     raise StateError(
                         f"a weight of {self.name} changed from {view.dtype} {tuple(view.shape)} to "
                         f"{now.dtype} {tuple(now.shape)}: detach() before such a change, then attach again"
                     )
-                view.copy_(now)
+                view.copy_(now.clone())  # it may lie in the same memory in another order
 
     def forget(self) -> None:
         """Drop the cached views, which would keep a run's memory alive."""
@@ -168,7 +168,7 @@ def _bindings(
         span = by_key.get(storage_key(parameter))
         if span is None:  # no element: nothing to move
             continue
-        within = parameter.storage_offset() * parameter.element_size() - span.first
+        within = int(parameter.storage_offset()) * parameter.element_size() - span.first
         yield Binding(
             parameter,
             span.offset + within,

@@ -60,20 +60,27 @@ class Window(Generic[K]):
 
     def leave(self, key: K) -> None:
         """The unit's call ended; its bytes stay until the place is needed."""
-        if key in self._holdings:
-            self._holdings[key].busy = False
+        holding = self._holdings.pop(key, None)
+        if holding is not None:
+            holding.busy = False
+            self._holdings[key] = holding  # the last in line to be overwritten
 
     def drop(self, key: K) -> None:
         self._holdings.pop(key, None)
 
     def _find(self, num_bytes: int) -> int | None:
-        """A start that touches no busy unit: overwriting the fewest stamps, then lowest."""
+        """A start that touches no busy unit, and of these the one that was left longest ago.
+
+        Its last reader is then the first to be done, and a refill behind it waits least.
+        """
         fitting = [s for s in self._starts() if s + num_bytes <= self.num_bytes]
-        free = [s for s in fitting if not self._touches(s, s + num_bytes, busy=True)]
-        return min(free, key=lambda s: (self._touches(s, s + num_bytes, busy=False), s), default=None)
+        touched = {start: self._touched(start, start + num_bytes) for start in fitting}
+        free = [start for start in fitting if not any(h.busy for _, h in touched[start])]
+        return min(free, key=lambda s: (max((i for i, _ in touched[s]), default=-1), s), default=None)
 
     def _starts(self) -> Iterable[int]:
         return {0, *(holding.end for holding in self._holdings.values())}
 
-    def _touches(self, start: int, end: int, *, busy: bool) -> int:
-        return sum(h.busy is busy and h.overlaps(start, end) for h in self._holdings.values())
+    def _touched(self, start: int, end: int) -> list[tuple[int, _Holding[K]]]:
+        """The holdings there, numbered by when they were left."""
+        return [(i, h) for i, h in enumerate(self._holdings.values()) if h.overlaps(start, end)]

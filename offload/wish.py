@@ -6,11 +6,14 @@ Names and counts only: it knows neither bytes nor cards, and decides nothing tha
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from offload.errors import SpecError
-from offload.facts import ComponentFacts, UnitFacts
-from offload.plan import Policy
-from offload.spec import GROUPS, ComponentSpec, ResidencySpec, ResidentLayers
+from offload.facts import ComponentFacts
+from offload.selection import resident_counts
+from offload.spec import GROUPS, ComponentSpec, ResidencySpec
+
+T = TypeVar("T")
 
 _GROUP_PREFIXES = (
     ("text_encoder", "text_encoder"),
@@ -47,26 +50,6 @@ def resolve_wishes(
     return wishes, tuple(warnings)
 
 
-def resident_counts(lists: Mapping[str, int], resident_layers: ResidentLayers) -> dict[str, int]:
-    """Block list -> its resident layers; counts and fractions apply to each list."""
-    return {name: _count(num_layers, resident_layers) for name, num_layers in lists.items()}
-
-
-def resident_indices(
-    layers: Sequence[UnitFacts], resident_layers: ResidentLayers, policy: Policy
-) -> frozenset[int]:
-    """Positions in ``layers`` of the resident ones."""
-    positions: dict[str, list[int]] = {}
-    for index, layer in enumerate(layers):
-        positions.setdefault(layer.list_name or "", []).append(index)
-    chosen: set[int] = set()
-    for members in positions.values():
-        num_streamed = len(members) - _count(len(members), resident_layers)
-        chosen.update(members)
-        chosen.difference_update(members[i] for i in _streamed(len(members), num_streamed, policy))
-    return frozenset(chosen)
-
-
 def describe_wish(wish: ComponentSpec) -> str:
     """The user's words: ``resident_layers=0.8, lifetime=auto``; ``auto`` if all is open."""
     if wish == ComponentSpec():
@@ -75,26 +58,6 @@ def describe_wish(wish: ComponentSpec) -> str:
     words += [f"policy={wish.policy}"] if wish.policy != "auto" else []
     words += [f"window={wish.window}"] if wish.window != "auto" else []
     return ", ".join(words)
-
-
-def _count(num_layers: int, resident_layers: ResidentLayers) -> int:
-    if resident_layers in ("auto", "all"):
-        return num_layers
-    if resident_layers == "none" or resident_layers == 0:
-        return 0
-    if isinstance(resident_layers, float):
-        return max(1, round(resident_layers * num_layers))
-    return min(int(resident_layers), num_layers)
-
-
-def _streamed(num_layers: int, num_streamed: int, policy: Policy) -> Iterator[int]:
-    """Positions in one list of its streamed layers."""
-    if policy is Policy.LEADING:
-        yield from range(num_layers - num_streamed, num_layers)
-        return
-    # Each streamed layer ends its stretch of the list: its copy has the whole stretch to arrive.
-    for i in range(num_streamed):
-        yield (i + 1) * num_layers // num_streamed - 1
 
 
 def _check_names(keys: Iterable[str], facts: Sequence[ComponentFacts]) -> None:
@@ -122,11 +85,25 @@ def _empty_groups(keys: Iterable[str], facts: Sequence[ComponentFacts]) -> Itera
             )
 
 
+def with_activations(
+    facts: Iterable[ComponentFacts], activation_bytes: Mapping[str, int]
+) -> tuple[ComponentFacts, ...]:
+    """The facts with what is known of activations, by component or group; SpecError as above."""
+    known = tuple(facts)
+    _check_names(activation_bytes, known)
+    return tuple(
+        replace(component, activation_bytes=_entry(component, activation_bytes, 0))
+        for component in known
+    )
+
+
 def _wish_for(component: ComponentFacts, entries: Mapping[str, ComponentSpec]) -> ComponentSpec:
-    for key in (component.name, component.group, "all"):
-        if key in entries:
-            return entries[key]
-    return ComponentSpec()
+    return _entry(component, entries, ComponentSpec())
+
+
+def _entry(component: ComponentFacts, entries: Mapping[str, T], default: T) -> T:
+    keys = (component.name, component.group, "all")
+    return next((entries[key] for key in keys if key in entries), default)
 
 
 def _longest_list(component: ComponentFacts) -> int:

@@ -56,7 +56,10 @@ def gathered(pipeline: Any, args: argparse.Namespace) -> transformer_stage.Examp
     began = time.monotonic()
     rng = random.Random(f"scenes {args.seed}")
     scenes = [draw_lots(rng) for _ in range(args.scenes)]
-    latents = vae_stage.encoded(pipeline.vae, scenes)
+    kept = args.work / "latents.pt"
+    if not kept.exists():
+        torch.save(vae_stage.encoded(pipeline.vae, scenes), kept)
+    latents = torch.load(kept, weights_only=True)
     mean, std = latents.mean((0, 1)), latents.std((0, 1))
     pipeline.vae.register_to_config(latents_mean=mean.tolist(), latents_std=std.tolist())
     embeddings = transformer_stage.embedded(pipeline, [scene.caption for scene in scenes])

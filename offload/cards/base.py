@@ -174,13 +174,13 @@ class Card(ABC):
 
     def host_wait(self, event: Event) -> None:
         """Block the host until ``event``. Load and drain only."""
-        if event.error is not None:
-            raise event.error
         if not event.recorded:
             raise StateError(f"the host would wait for {event.name}, which was never recorded")
-        self._host_wait(event)
         if self.order is not None:
-            self.order.host_wait(event)
+            self.order.host_wait(event)  # what failed is over, too
+        if event.error is not None:
+            raise event.error
+        self._host_wait(event)
 
     def compute(self, seconds: float) -> None:
         """Charge computation to a virtual clock; every other card ignores it."""

@@ -31,8 +31,8 @@ class Nvml:
             pynvml = importlib.import_module("pynvml")
         except ImportError:
             log.warning(
-                "nvidia-ml-py is not installed: an NVIDIA card can be asked only by making a context "
-                "on it; pip install nvidia-ml-py"
+                "nvidia-ml-py is not installed, so asking an NVIDIA card for its memory makes a "
+                "context on it; pip install nvidia-ml-py"
             )
             return None
         try:

@@ -71,7 +71,7 @@ class Pinner:
             self._warned = True
             log.warning(
                 "host memory could not be page-locked (%sHost%s: error %d); copies from it will be "
-                "slower; raise the locked-memory limit (ulimit -l) of this process",
+                "slower; look at the container's memory limit and at ulimit -l",
                 self._runtime.prefix,
                 verb,
                 code,

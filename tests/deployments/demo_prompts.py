@@ -29,15 +29,15 @@ class Asked:
 
 
 def one_object() -> list[Asked]:
-    """Every colour four times, every shape six times, on named and unnamed backgrounds."""
+    """Every colour four times, every shape six times, with and without a size and a background."""
     asked: list[Asked] = []
     for index in range(COUNT):
         colour = list(COLOURS)[index % len(COLOURS)]
         shape = SHAPES[(index + index // len(COLOURS)) % len(SHAPES)]
         rng = random.Random(f"one {index}")
-        noun = named(colour, shape)
-        others = [name for name in COLOURS if name != colour]
-        choices = [noun, *(f"{noun} on {article(name)} {name} background" for name in others)]
+        nouns = [named(colour, shape), f"a large {colour} {shape}", f"a small {colour} {shape}"]
+        tails = [f" on {article(name)} {name} background" for name in COLOURS if name != colour]
+        choices = [noun + tail for noun in nouns for tail in ("", *tails)]
         choices = [text for text in choices if is_held_out(text)]
         asked.append(Asked(prompt=rng.choice(choices), seed=index, wanted=[(colour, shape)]))
     return asked

@@ -6,7 +6,9 @@ from typing import Any
 import yaml
 
 
-def write_serve_file(file: Path, folder: Path | str, port: int = 8000, **args: Any) -> Path:
+def write_serve_file(
+    file: Path, folder: Path | str, host: str = "127.0.0.1", port: int = 8000, **args: Any
+) -> Path:
     """A file that serves ``folder`` on two simulated cards; ``args`` replace its own."""
     plain: dict[str, Any] = {
         "model": {"name": "tiny", "path": str(folder), "dtype": "float32"},
@@ -25,7 +27,7 @@ def write_serve_file(file: Path, folder: Path | str, port: int = 8000, **args: A
         "args": {**plain, **args},
     }
     content = {
-        "http_options": {"host": "127.0.0.1", "port": port},
+        "http_options": {"host": host, "port": port},
         "applications": [application],
     }
     file.write_text(yaml.safe_dump(content))

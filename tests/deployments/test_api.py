@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from deployments.api import create_api
 from deployments.config import AppConfig
-from deployments.errors import JobCancelled, JobFailed, Overloaded, TenureError
+from deployments.errors import ConfigError, JobCancelled, JobFailed, Overloaded
 from deployments.messages import State
 from tests.deployments.fake_backend import FakeBackend, state_of
 
@@ -248,5 +248,5 @@ def test_a_key_file_that_holds_no_key_stops_the_start(backend, tmp_path, content
     file = tmp_path / "keys"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(TenureError, match="api_keys_file"):
+    with pytest.raises(ConfigError, match="api_keys_file"):
         client_of(backend, api_keys_file=str(file))

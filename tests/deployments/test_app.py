@@ -1,10 +1,12 @@
 """What the builder decides from the configuration and from what the cluster has."""
 
 import pytest
+from ray import serve
 
 from deployments.app import actor_options, num_replicas, uses_gpu
 from deployments.config import AppConfig, CardsConfig
-from deployments.errors import TenureError
+from deployments.errors import ConfigError
+from deployments.replica import DiffusionReplica
 
 TWO = {"simulated": [{"name": "a", "memory": 8}, {"name": "b", "memory": 8}]}
 
@@ -29,7 +31,7 @@ def test_one_file_serves_machines_with_and_without_gpus(gpu, gpus, expected):
 
 @pytest.mark.parametrize(("gpu", "gpus"), [("auto", 0), ("never", 2)])
 def test_no_card_at_all_is_refused_before_anything_waits_for_one(gpu, gpus):
-    with pytest.raises(TenureError, match=r"cards.simulated is empty"):
+    with pytest.raises(ConfigError, match=r"cards.simulated is empty"):
         uses_gpu(cards(gpu=gpu), gpus)
 
 
@@ -49,7 +51,7 @@ def test_automatic_is_one_replica_per_card(fields, gpus, use_gpu, expected):
 
 
 def test_more_replicas_than_gpus_are_refused_where_no_more_will_come():
-    with pytest.raises(TenureError, match="2 GPUs"):
+    with pytest.raises(ConfigError, match="2 GPUs"):
         num_replicas(cards(replicas=3), 2, True)
 
 
@@ -60,6 +62,14 @@ def config(**placement) -> AppConfig:
 def test_a_gpu_replica_takes_one_gpu_and_a_simulated_one_nothing():
     assert actor_options(config(), use_gpu=True)["num_gpus"] == 1
     assert actor_options(config(), use_gpu=False) == {"num_cpus": 0}
+
+
+@pytest.mark.parametrize("use_gpu", [True, False])
+def test_ray_accepts_what_a_replica_asks_for(use_gpu):
+    placed = config(labels={"tenure/card": "5090"}, fallback=[{"tenure/card": "4090"}])
+    options = actor_options(placed, use_gpu)
+    deployment = serve.deployment(DiffusionReplica, ray_actor_options=options)
+    assert deployment.ray_actor_options == options
 
 
 def test_placement_becomes_labels_and_fallbacks_of_ray():

@@ -15,6 +15,14 @@ SMALL = SimulatedCardConfig(name="small", memory="14MiB", rate="100MB/s", used="
 SIMULATED = CardsConfig(gpu="never", simulated=(LARGE, SMALL))
 REAL = CardsConfig(gpu="require")
 
+NO_CARD = r"no GPU was found, .* give --card with a size"
+
+
+@pytest.fixture(autouse=True)
+def _machine_without_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the tests run on a machine with a card, this is what they see."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
 
 def test_the_first_simulated_card_is_taken_where_none_is_asked_for() -> None:
     assert card_facts(SIMULATED, None) == CardFacts(
@@ -55,7 +63,9 @@ def test_the_opened_card_is_the_planned_one(wanted: str | None) -> None:
     [
         (SIMULATED, "huge", r"--card is 'huge': .* \(large, small\) nor a size such as 24GiB"),
         (REAL, "huge", r"--card is 'huge': .* \(it has none\) nor a size"),
-        (CardsConfig(gpu="never"), None, r"no GPU was found and cards.simulated is empty"),
+        (REAL, None, NO_CARD),
+        (CardsConfig(gpu="require", simulated=(LARGE,)), None, NO_CARD),
+        (CardsConfig(gpu="never"), None, NO_CARD),
     ],
 )
 def test_a_card_that_does_not_exist_is_refused(

@@ -107,7 +107,9 @@ def test_a_simulated_card_reads_sizes_and_rates():
     assert (card.memory_bytes, card.bytes_per_s, card.used_bytes) == (24 << 20, 400e6, 1024)
 
 
-@pytest.mark.parametrize("fields", ["memory: 0", "memory: 1MiB, rate: 0", "memory: 1, used: -1", "memory: 1, used: 1"])
+@pytest.mark.parametrize(
+    "fields", ["memory: 0", "memory: 1MiB, rate: 0", "memory: 1, used: -1", "memory: 1, used: 1"]
+)
 def test_a_simulated_card_without_memory_or_link_is_refused(fields):
     assert "cards.simulated.0" in message_of(f"cards: {{simulated: [{{name: mini, {fields}}}]}}")
 

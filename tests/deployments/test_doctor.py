@@ -35,7 +35,7 @@ def test_a_machine_that_can_run_a_file_has_only_ok_lines(tmp_path: Path) -> None
     assert [finding.line for finding in findings if not finding.ok] == []
     assert [finding.name for finding in findings] == [
         "config", "ray", "torchvision", "driver", "torch", "model", "memory", "/dev/shm", "disk",
-        "port",
+        "port", "access",
     ]  # fmt: skip
 
 
@@ -121,6 +121,22 @@ def test_a_taken_port_is_to_be_freed(tmp_path: Path) -> None:
         file = write_serve_file(tmp_path / "file.yaml", DEMO, port=port)
         finding = doctor.examine_port(read_serve_file(str(file)))
     _expect(finding, f"127.0.0.1:{port} is taken", "http_options.port")
+
+
+def test_a_public_address_needs_keys_that_can_be_read(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+
+    def examine(host: str, **server: str) -> Finding:
+        file = write_serve_file(tmp_path / "file.yaml", DEMO, host=host, server=server)
+        return doctor.examine_access(read_serve_file(str(file)))
+
+    assert examine("127.0.0.1").text == "from this machine only"
+    _expect(examine("0.0.0.0"), "anyone who reaches it may draw: set server.api_keys_file")
+    _expect(examine("0.0.0.0", api_keys_file=str(keys)), "api_keys_file cannot be read")
+    keys.write_text("secret\n")
+    found = examine("0.0.0.0", api_keys_file=str(keys))
+    assert found.ok
+    assert "secret" not in found.line
 
 
 @pytest.mark.parametrize(

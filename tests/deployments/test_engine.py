@@ -11,12 +11,21 @@ from deployments.cards import find_card, wait_for_free_memory
 from deployments.config import AppConfig
 from deployments.engine import Engine
 from deployments.errors import JobCancelled, JobError, JobFailed
+from deployments.images import encode_png
 from deployments.messages import GenerateJob
 from deployments.paths import ROOT
 from deployments.pipeline import load_pipeline
-from deployments.images import encode_png
 from deployments.stages import Stages
-from offload import CardError, CardFacts, DoesNotFitError, SimulatedCard
+from offload import (
+    Budget,
+    CardError,
+    CardFacts,
+    ComponentSpec,
+    DoesNotFitError,
+    ResidencySpec,
+    SimulatedCard,
+    plan_residency,
+)
 
 QUICKSTART = yaml.safe_load((ROOT / "configs" / "quickstart.yaml").read_text())
 ARGS = QUICKSTART["applications"][0]["args"]
@@ -94,6 +103,41 @@ def test_memory_that_others_use_shrinks_the_plan(pair):
     assert any("does not fit" in warning for warning in used.warnings)
 
 
+@pytest.mark.parametrize(
+    ("yaml_text", "spec", "words"),
+    [
+        ("99", ComponentSpec(resident_layers=99), "99"),
+        (
+            "{resident_layers: none, lifetime: permanent}",
+            ComponentSpec(resident_layers="none", lifetime="permanent"),
+            "lifetime",
+        ),
+        (
+            "{resident_layers: all, policy: spread}",
+            ComponentSpec(resident_layers="all", policy="spread"),
+            "policy",
+        ),
+        (
+            "{resident_layers: all, window: 3}",
+            ComponentSpec(resident_layers="all", window=3),
+            "window",
+        ),
+    ],
+)
+def test_an_option_without_effect_is_warned_of_in_the_same_words_from_yaml_and_python(
+    yaml_text, spec, words
+):
+    args = {"components": {"transformer": yaml.safe_load(yaml_text)}}
+    card = SimulatedCard(memory_bytes=32 << 20)
+    from_yaml = engine_of(config(**args), card=card)
+    (warning,) = from_yaml.warnings
+    assert "transformer" in warning
+    assert words in warning
+    python = ResidencySpec(components={"transformer": spec})
+    budget = Budget.of(SimulatedCard(memory_bytes=32 << 20).facts())
+    assert plan_residency(python, from_yaml._residency.facts, budget).warnings == (warning,)
+
+
 def test_every_card_draws_the_plain_pipelines_picture_and_moves_its_weights_each_time(pair):
     config_ = config()
     plain = load_pipeline(config_.model, config_.components)
@@ -102,7 +146,9 @@ def test_every_card_draws_the_plain_pipelines_picture_and_moves_its_weights_each
         for _ in range(2):
             result = draw(engine)
             assert result.images[0].png == encode_png(picture)
-            assert result.usage["copied_bytes"] > 0  # the streamed fifth, at least: nothing is cached
+            assert (
+                result.usage["copied_bytes"] > 0
+            )  # the streamed fifth, at least: nothing is cached
             assert result.usage["peak_bytes"] <= engine.card.memory_bytes
 
 
@@ -116,8 +162,9 @@ def test_each_picture_of_a_job_equals_the_only_one_with_its_seed(pair):
 def test_after_a_request_only_permanent_weights_are_on_the_card(pair):
     for engine in pair:
         draw(engine)
-        for report in engine.components:
-            assert report["on_card_bytes"] == report["permanent_bytes"]
+        held = engine.snapshot["card"]["allocated_bytes"]  # by the card's ledger, not by the plan
+        buffers = sum(c.buffer_bytes for c in engine._residency.plan.components)
+        assert held == sum(report["permanent_bytes"] for report in engine.components) + buffers
 
 
 def test_a_cancelled_job_leaves_the_next_one_right(pair):

@@ -5,7 +5,6 @@ import pickle
 import pytest
 
 from deployments.errors import (
-    CardInUse,
     JobCancelled,
     JobError,
     JobFailed,
@@ -61,7 +60,7 @@ def test_overload_says_when_to_come_back():
 
 @pytest.mark.parametrize(
     "error",
-    [JobError("bad", "size"), ModelNotFound("no", "model"), JobFailed("x"), CardInUse("y")],
+    [JobError("bad", "size"), ModelNotFound("no", "model"), JobFailed("x")],
 )
 def test_errors_cross_processes_whole(error):
     again = pickle.loads(pickle.dumps(error))

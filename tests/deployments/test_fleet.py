@@ -85,7 +85,9 @@ def on(id_: str, uuid: str):
 
 
 def test_two_replicas_never_draw_on_the_same_card():
-    first, second, third = without_shared_cards([on("a", "GPU-1"), on("b", "GPU-1"), on("c", "GPU-2")])
+    first, second, third = without_shared_cards(
+        [on("a", "GPU-1"), on("b", "GPU-1"), on("c", "GPU-2")]
+    )
     assert (first.state, third.state) == (State.READY, State.READY)
     assert second.state is State.UNHEALTHY
     assert "GPU-1 belongs to replica a" in second.detail

@@ -192,9 +192,13 @@ def test_a_hub_name_is_found_in_the_cache(cache: Path) -> None:
     assert find_model_folder("some/model") == snapshot
 
 
-def test_a_hub_name_that_is_not_cached_is_refused_or_left_to_the_download(cache: Path) -> None:
+def test_a_hub_name_that_is_not_cached_is_refused(cache: Path) -> None:
     with pytest.raises(ModelError, match=r"some/model \(revision main\).*hf download some/model"):
         find_model_folder("some/model")
+
+
+def test_a_hub_name_that_may_be_downloaded_is_left_to_the_download(cache: Path) -> None:
+    (cache / "models--some--model" / "snapshots" / ("0" * 40)).mkdir(parents=True)  # half of it
     assert find_model_folder("some/model", local_files_only=False) is None
 
 

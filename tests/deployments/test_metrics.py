@@ -29,6 +29,7 @@ ONE = state_of(
     },
     served=2,
     failed=1,
+    retried=4,
 )
 TWO = state_of("two", state=State.BUSY, latency=Latency().with_one(4.0).to_dict(), served=1)
 STARTING = state_of("three", state=State.STARTING)
@@ -60,7 +61,9 @@ def value(exposition, name: str, **labels) -> float:
     return samples(exposition)[name, tuple(sorted(labels.items()))]
 
 
-@pytest.mark.parametrize(("lifetime", "num_bytes"), [("permanent", 1), ("forward", 2), ("streamed", 3)])
+@pytest.mark.parametrize(
+    ("lifetime", "num_bytes"), [("permanent", 1), ("forward", 2), ("streamed", 3)]
+)
 def test_memory_is_told_by_component_and_lifetime(exposition, lifetime, num_bytes):
     labels = {"replica": "one", "component": "transformer", "lifetime": lifetime}
     assert value(exposition, "tenure_memory_bytes", **labels) == num_bytes
@@ -98,6 +101,7 @@ def test_buckets_are_cumulative_and_end_at_the_count(exposition):
 def test_jobs_and_replicas_are_counted(exposition):
     assert value(exposition, "tenure_jobs_total", outcome="served") == 3
     assert value(exposition, "tenure_jobs_total", outcome="failed") == 1
+    assert value(exposition, "tenure_jobs_retried_total") == 4
     for state in ("ready", "busy", "starting"):
         assert value(exposition, "tenure_replicas", state=state) == 1
 

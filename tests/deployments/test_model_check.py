@@ -1,11 +1,11 @@
-"""Before anything starts: a typo in a component and a model that is not whole stop with one message."""
+"""Before anything starts: a typo in a component and a broken model stop with one message."""
 
 import shutil
 
 import pytest
 
 from deployments.config import AppConfig
-from deployments.errors import ModelError, TenureError
+from deployments.errors import ConfigError, ModelError
 from deployments.model_check import GROUPS, check_model
 from deployments.paths import ROOT
 from offload.spec import GROUPS as LIBRARY_GROUPS
@@ -27,14 +27,14 @@ def test_components_and_groups_of_the_pipeline_pass():
     ("typo", "near"), [("text_encodr", "text_encoder"), ("transfomer", "transformer")]
 )
 def test_a_typo_is_refused_with_the_valid_names(typo, near):
-    with pytest.raises(TenureError, match=rf"did you mean {near}\?") as caught:
+    with pytest.raises(ConfigError, match=rf"did you mean {near}\?") as caught:
         check_model(config(**{typo: "all"}))
     for name in ("text_encoder", "transformer", "vae", *GROUPS):
         assert name in str(caught.value)
 
 
 def test_a_part_without_weights_is_no_component():
-    with pytest.raises(TenureError, match="scheduler"):
+    with pytest.raises(ConfigError, match="scheduler"):
         check_model(config(scheduler="all"))
 
 

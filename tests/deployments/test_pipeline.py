@@ -212,6 +212,27 @@ def test_tiling_of_a_part_without_it_is_refused(qwen_folder: Path) -> None:
         load_pipeline(_model(qwen_folder), {"transformer": ComponentConfig(tiling=True)})
 
 
+def test_a_model_that_may_be_downloaded_is_asked_of_the_hub_as_safetensors(
+    qwen_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def download(name: str, **options: Any) -> str:
+        asked.append((name, options))
+        return str(qwen_folder)
+
+    monkeypatch.setattr(DiffusionPipeline, "download", download)
+    model = ModelConfig(name="some/model", dtype="float32", revision="v1", local_files_only=False)
+    assert load_pipeline(model).name == "QwenImage21Pipeline"
+    options = {"revision": "v1", "use_safetensors": True, "trust_remote_code": False}
+    assert asked == [("some/model", options)]
+
+
+def test_a_folder_that_is_not_whole_is_refused_before_loading(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"has no model_index\.json"):
+        load_pipeline(_model(tmp_path))
+
+
 def test_loading_and_drawing_open_no_connection_and_print_no_bar(
     qwen_folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,9 +25,10 @@ def one(id_: str, **changes) -> Candidate:
 
 
 @given(CANDIDATES)
-def test_every_replica_is_ranked_once(candidates):
+def test_every_replica_that_can_draw_is_ranked_once_and_if_none_can_all_are(candidates):
     ranked = [id_ for ids in rank(candidates) for id_ in ids]
-    assert sorted(ranked) == sorted(candidate.id for candidate in candidates)
+    able = [c for c in candidates if c.state in (State.READY, State.BUSY, State.SLEEPING)]
+    assert sorted(ranked) == sorted(candidate.id for candidate in able or candidates)
     assert all(rank(candidates))
 
 
@@ -61,11 +62,10 @@ def test_equals_share_a_rank():
 
 
 @pytest.mark.parametrize("state", [State.UNHEALTHY, State.DRAINING, State.STARTING])
-def test_a_replica_that_cannot_draw_comes_last(state):
-    assert rank([one("unable", state=state), one("busy", queue=4, job_s=9.0)]) == [
-        ["busy"],
-        ["unable"],
-    ]
+def test_a_replica_that_cannot_draw_is_left_out_while_another_can(state):
+    unable = one("unable", state=state)
+    assert rank([unable, one("busy", queue=4, job_s=9.0)]) == [["busy"]]
+    assert rank([unable]) == [["unable"]]
 
 
 def test_a_pinned_request_has_its_replica_alone_or_nothing():

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from deployments import replica as replica_module
+from deployments import starting
 from deployments.config import AppConfig
 from deployments.errors import JobCancelled, JobError, JobFailed
 from deployments.messages import (
@@ -19,7 +19,7 @@ from deployments.messages import (
     ReplicaState,
     State,
 )
-from deployments.replica import DiffusionReplica, make_engine
+from deployments.replica import DiffusionReplica
 from offload import CardError
 
 CONFIG = AppConfig.model_validate({"model": {"name": "demo"}})
@@ -202,11 +202,11 @@ def test_a_failing_start_leaves_the_constructor_with_its_reason():
 
 
 def test_a_start_that_takes_long_is_told_to_driver_and_log(monkeypatch, caplog):
-    monkeypatch.setattr(replica_module, "REPORT_PERIOD_S", 0.01)
-    monkeypatch.setattr(replica_module, "LOG_PERIOD_S", 0.02)
+    monkeypatch.setattr(starting, "REPORT_PERIOD_S", 0.01)
+    monkeypatch.setattr(starting, "LOG_PERIOD_S", 0.02)
     reports = []
     driver = SimpleNamespace(report=SimpleNamespace(remote=reports.append))
-    monkeypatch.setattr(replica_module.serve, "get_deployment_handle", lambda name, app: driver)
+    monkeypatch.setattr(starting.serve, "get_deployment_handle", lambda name, app: driver)
 
     class Slow(FakeEngine):
         def __init__(self) -> None:
@@ -226,6 +226,6 @@ def test_a_start_that_takes_long_is_told_to_driver_and_log(monkeypatch, caplog):
 
 
 def test_a_replica_without_a_gpu_of_its_own_refuses_to_use_one(monkeypatch):
-    monkeypatch.setattr(replica_module.ray, "get_gpu_ids", list)
+    monkeypatch.setattr(starting.ray, "get_gpu_ids", list)
     with pytest.raises(CardError, match="ray_actor_options"):
-        DiffusionReplica(CONFIG, True, place=lambda: ("one", None, 0), make=make_engine)
+        DiffusionReplica(CONFIG, True, place=lambda: ("one", None, 0), make=FakeEngine)

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ray.autoscaler._private.kuberay.autoscaling_config import (
+    _derive_autoscaling_config_from_ray_cr,
+)
 from ray.serve.schema import ServeDeploySchema
 
 from deployments.config import AppConfig
@@ -135,6 +138,16 @@ def test_one_card_per_worker_where_ray_and_kubernetes_look(base):
         limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
         assert limits["nvidia.com/gpu"] == group["rayStartParams"]["num-gpus"]
         assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+
+
+def test_ray_itself_sees_the_card_and_the_label_of_each_group(base):
+    resource = {"metadata": {"name": "tenure", "namespace": "default"}, "spec": base.cluster}
+    nodes = _derive_autoscaling_config_from_ray_cr(resource)["available_node_types"]
+    assert nodes["headgroup"]["resources"] | {"memory": 0} == {"CPU": 0, "GPU": 0, "memory": 0}
+    for group in base.groups:
+        node = nodes[group["groupName"]]
+        assert node["resources"]["GPU"] == 1
+        assert node["labels"] == group["labels"]
 
 
 def test_the_memory_limit_holds_host_copies_object_store_replicas_and_ray(base):

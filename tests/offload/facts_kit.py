@@ -1,10 +1,22 @@
-"""Facts made up for tests: components from a few numbers, and the mission's own in full size."""
+"""Plans of made-up facts: components from a few numbers, and the mission's own in full size."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from offload.facts import Budget, ComponentFacts, UnitFacts
+from offload.plan import ComponentPlan, ResidencyPlan
+from offload.planner import plan_residency
 from offload.sizes import GIB, MIB
+from offload.spec import ComponentSpec, ResidencySpec
 from offload.wish import group_of
+
+MISSION_WISH = ResidencySpec(
+    components={
+        "text_encoder": ComponentSpec(resident_layers=0.8),
+        "transformer": ComponentSpec(resident_layers="all"),
+        "vae": ComponentSpec(resident_layers="all"),
+    }
+)
 
 
 def layer(name: str, list_name: str | None, num_bytes: int, **more: object) -> UnitFacts:
@@ -59,3 +71,21 @@ def mission_facts() -> tuple[ComponentFacts, ComponentFacts, ComponentFacts]:
         component("transformer", {"transformer_blocks": [424 * MIB] * 32}),
         component("vae", trunk_bytes=int(1.26 * GIB)),
     )
+
+
+def plan(
+    facts: ComponentFacts | Sequence[ComponentFacts],
+    num_bytes: int,
+    when_it_does_not_fit: Any = "shrink",
+    **components: Any,
+) -> ResidencyPlan:
+    """The plan for so many bytes; wishes by component."""
+    several = [facts] if isinstance(facts, ComponentFacts) else list(facts)
+    wish = ResidencySpec(components=components, when_it_does_not_fit=when_it_does_not_fit)
+    return plan_residency(wish, several, budget(num_bytes))
+
+
+def lifetimes(one: ComponentPlan) -> str:
+    """Trunk first: ``P PPFS``."""
+    letters = [unit.lifetime.value[0].upper() for unit in one.units]
+    return f"{letters[0]} {''.join(letters[1:])}".strip()

@@ -1,10 +1,9 @@
-"""Modules with odd habits, each seen in some stock model: tied, shared, fused, strided, subclassed.
+"""Modules with odd habits, each seen in some stock model: tied, shared, fused, strided.
 
-Every one is called with a picture (count, 8) and keeps that shape, so that tests can run them all alike.
+Every one is called with a picture (count, 8) and keeps that shape: tests run them all alike.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
@@ -138,7 +137,7 @@ class QKV(nn.Module):
 
 
 class OddLayouts(nn.Module):
-    """A transposed float8 matrix, an offset into a larger storage, a scalar, nothing at all, many dtypes."""
+    """Transposed float8, an offset into a larger storage, a scalar, nothing at all, many dtypes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +192,7 @@ class ReadFromOutside(nn.Module):
 
 
 class Wandering(nn.Module):
-    """Blocks in reverse, twice, one skipped, one called by another list's turn, with a shared cache."""
+    """Blocks in reverse, twice, one never, others between them, and a cache that all write to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,49 +221,46 @@ class CachingBlock(nn.Module):
         return x * 0.5 + cache[-1]
 
 
-class Doubled(torch.Tensor):
-    """A wrapper subclass as quantisers make them: an outer tensor without memory around an inner one."""
-
-    inner: torch.Tensor
-
-    @staticmethod
-    def __new__(cls, inner: torch.Tensor) -> "Doubled":
-        outer = torch.Tensor._make_wrapper_subclass(
-            cls, inner.shape, dtype=inner.dtype, device=inner.device, requires_grad=False
-        )
-        outer.inner = inner
-        return outer
-
-    def __tensor_flatten__(self) -> tuple[list[str], None]:
-        return ["inner"], None
-
-    @staticmethod
-    def __tensor_unflatten__(inner: dict[str, torch.Tensor], *_: object) -> "Doubled":
-        return Doubled(inner["inner"])
-
-    @classmethod
-    def __torch_dispatch__(
-        cls, func: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        plain = [a.inner * 2 if isinstance(a, Doubled) else a for a in args]
-        if func in (torch.ops.aten.detach.default, torch.ops.aten._to_copy.default):
-            return Doubled(func(args[0].inner, *args[1:], **(kwargs or {})))
-        return func(*plain, **(kwargs or {}))
-
-
-class Wrapped(nn.Module):
-    """One layer has a weight that is a wrapper subclass."""
+class ManyDoors(nn.Module):
+    """Computes by every method through which stock pipelines reach a component."""
 
     def __init__(self) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
-        weight = Doubled(self.blocks[1].weight.detach().clone())
-        self.blocks[1].weight = nn.Parameter(weight, requires_grad=False)
+        self.head = nn.Linear(WIDTH, WIDTH)
+        self.codes = nn.Embedding(4, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
+            x = block(x).tanh()
+        return self.head(x)
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks[0](x)
+
+    def decode(self, x: torch.Tensor, cache: list[torch.Tensor] | None = None) -> torch.Tensor:
+        for block in reversed(self.blocks):
             x = block(x)
+            if cache is not None:
+                cache.append(x)
         return x
+
+    def tiled_decode(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.decode(tile) for tile in x.split(2)])
+
+    def generate(self, x: torch.Tensor, max_new_tokens: int = 1) -> torch.Tensor:
+        for _ in range(max_new_tokens):
+            x = self(x)
+        return x
+
+    def get_image_features(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        return self.blocks[1](pixel_values) @ self.codes.weight.T
+
+    def get_text_features(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks[2](x)
+
+    def quantize(self, x: torch.Tensor) -> torch.Tensor:
+        return self.codes(torch.cdist(x, self.codes.weight).argmin(1))
 
 
 ODD: dict[str, Callable[[], nn.Module]] = {

@@ -63,7 +63,7 @@ class Timed:
 def test_every_spread_plan_stays_within_five_percent_of_the_bound(
     lifetimes: list[Lifetime], ratio: float, passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offload.passes.LOOKAHEAD_BYTES", 0)  # two units, as for large layers
+    monkeypatch.setattr("offload.schedule.LOOKAHEAD_BYTES", 0)  # two units, as for large layers
     timed = Timed(lifetimes, ratio)
     assert timed.request_s(passes) <= 1.05 * timed.bound_s(passes)
 
@@ -76,7 +76,6 @@ def test_every_spread_plan_stays_within_five_percent_of_the_bound(
 def test_the_schedule_predicts_the_engine_within_five_percent(
     lifetimes: list[Lifetime], ratio: float, passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offload.passes.LOOKAHEAD_BYTES", 0)
     monkeypatch.setattr("offload.schedule.LOOKAHEAD_BYTES", 0)
     timed = Timed(lifetimes, ratio)
     facts = replace(timed.facts, passes=passes)
@@ -95,7 +94,7 @@ def test_a_run_starts_when_its_first_layer_is_there_not_the_whole_set() -> None:
 
 def test_no_more_than_the_lookahead_is_ready_on_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model's own small copies stand in the same queue: a whole set at once would block them."""
-    monkeypatch.setattr("offload.passes.LOOKAHEAD_BYTES", 0)
+    monkeypatch.setattr("offload.schedule.LOOKAHEAD_BYTES", 0)
     timed = Timed([F], 4.0)
     waiting: list[int] = []
     for block in timed.net.blocks:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from offload.facts import ComponentFacts, UnitFacts
 from offload.plan import ComponentPlan, Lifetime, Policy, UnitPlan
 from offload.schedule import LOOKAHEAD_BYTES, lookahead_units, predict
-from offload.wish import resident_indices
+from offload.selection import resident_indices
 from tests.offload.facts_kit import component, layer
 
 P, F, S = Lifetime.PERMANENT, Lifetime.FORWARD, Lifetime.STREAMED

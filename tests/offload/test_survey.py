@@ -1,4 +1,4 @@
-"""Guarantee: layers are found in stock shapes of any depth, what two units share is the trunk's, nothing moves."""
+"""Guarantee: layers are found at any depth, what two units share is the trunk's, nothing moves."""
 
 import pytest
 import torch
@@ -45,8 +45,16 @@ def test_lists_are_found_at_any_depth() -> None:
 
 def test_entries_of_any_class_are_layers_and_those_without_parameters_are_not() -> None:
     entries = [nn.Linear(4, 4), nn.SiLU(), nn.Conv1d(4, 4, 1), nn.Dropout(), nn.LayerNorm(4)]
-    assert list(layers_of(Lumps(blocks=nn.ModuleList(entries)))) == ["blocks.0", "blocks.2", "blocks.4"]
-    assert list(layers_of(Lumps(blocks=nn.Sequential(*entries)))) == ["blocks.0", "blocks.2", "blocks.4"]
+    assert list(layers_of(Lumps(blocks=nn.ModuleList(entries)))) == [
+        "blocks.0",
+        "blocks.2",
+        "blocks.4",
+    ]
+    assert list(layers_of(Lumps(blocks=nn.Sequential(*entries)))) == [
+        "blocks.0",
+        "blocks.2",
+        "blocks.4",
+    ]
 
 
 def test_a_list_needs_two_entries_that_own_parameters() -> None:
@@ -110,7 +118,9 @@ def test_an_entry_of_an_eighth_is_not_opened() -> None:
 def test_a_sequential_entry_is_opened_whatever_its_size() -> None:
     """Its entries may be called one by one (AutoencoderDC)."""
     blocks = nn.ModuleList(nn.Sequential(Lump(4), Lump(4)) for _ in range(9))
-    assert list(layers_of(Lumps(blocks=blocks))) == [f"blocks.{i}.{j}" for i in range(9) for j in (0, 1)]
+    assert list(layers_of(Lumps(blocks=blocks))) == [
+        f"blocks.{i}.{j}" for i in range(9) for j in (0, 1)
+    ]
 
 
 def test_a_sequential_entry_without_a_list_inside_stays_a_layer() -> None:
@@ -152,7 +162,12 @@ def test_a_parameter_of_two_layers_belongs_to_the_trunk() -> None:
 
 def test_a_module_of_two_layers_or_of_a_layer_and_the_trunk_belongs_to_the_trunk() -> None:
     net = SharedModule()
-    assert trunk_of(net) == ["norm.weight", "norm.bias", "blocks.0.norm.weight", "blocks.0.norm.bias"]
+    assert trunk_of(net) == [
+        "norm.weight",
+        "norm.bias",
+        "blocks.0.norm.weight",
+        "blocks.0.norm.bias",
+    ]
     for i, unit in enumerate(find_units(net)[1:]):
         assert list(unit.parameters) == [f"blocks.{i}.fc.weight", f"blocks.{i}.fc.bias"]
 
@@ -235,7 +250,9 @@ def test_buffers_are_counted_apart_and_once() -> None:
 @pytest.mark.parametrize("name", ODD)
 def test_the_survey_moves_nothing(name: str) -> None:
     net = make_odd(name)
-    before = {path: (id(p), p.data_ptr()) for path, p in net.named_parameters(remove_duplicate=False)}
+    before = {
+        path: (id(p), p.data_ptr()) for path, p in net.named_parameters(remove_duplicate=False)
+    }
     survey_component(net, "net")
     assert before == {
         path: (id(p), p.data_ptr()) for path, p in net.named_parameters(remove_duplicate=False)

@@ -3,19 +3,10 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from offload.errors import SpecError
-from offload.plan import Policy
 from offload.spec import ComponentSpec, ResidencySpec
-from offload.wish import (
-    describe_wish,
-    group_of,
-    resident_counts,
-    resident_indices,
-    resolve_wishes,
-)
+from offload.wish import describe_wish, group_of, resolve_wishes, with_activations
 from tests.offload.facts_kit import component
 
 FACTS = (
@@ -154,59 +145,6 @@ def test_options_with_an_effect_do_not_warn(options: dict[str, Any]) -> None:
     assert resolve(transformer=options)[1] == ()
 
 
-# --- which layers ------------------------------------------------------------------------------
-def test_the_missions_fraction_of_each_list() -> None:
-    counts = resident_counts(FACTS[0].lists, 0.8)
-    assert counts == {"visual": 22, "merger": 2, "language": 29}
-    assert sum(counts.values()) == 53
-
-
-@pytest.mark.parametrize(
-    ("asked", "counts"),
-    [
-        ("all", [27, 3, 36]),
-        ("auto", [27, 3, 36]),
-        (1.0, [27, 3, 36]),
-        ("none", [0, 0, 0]),
-        (0, [0, 0, 0]),
-        (0.0, [0, 0, 0]),
-        (1, [1, 1, 1]),
-        (5, [5, 3, 5]),
-        (0.01, [1, 1, 1]),
-    ],
-)
-def test_counts_and_fractions_apply_to_each_list(asked: Any, counts: list[int]) -> None:
-    assert list(resident_counts(FACTS[0].lists, asked).values()) == counts
-
-
-def test_leading_is_a_prefix_of_each_list() -> None:
-    layers = component("x", {"a": [1] * 4, "b": [1] * 2}).layers
-    assert resident_indices(layers, 0.5, Policy.LEADING) == {0, 1, 4}
-
-
-def test_spread_streams_every_second_layer_at_one_half() -> None:
-    layers = component("x", {"a": [1] * 6}).layers
-    assert resident_indices(layers, 0.5, Policy.SPREAD) == {0, 2, 4}
-
-
-@given(st.integers(1, 70), st.data())
-def test_spread_streamed_layers_are_evenly_spaced(num_layers: int, data: st.DataObject) -> None:
-    resident = data.draw(st.integers(0, num_layers))
-    layers = component("x", {"a": [1] * num_layers}).layers
-    streamed = sorted(set(range(num_layers)) - resident_indices(layers, resident, Policy.SPREAD))
-    assert len(streamed) == num_layers - resident
-    around = [b - a for a, b in zip(streamed, [*streamed[1:], *streamed[:1]], strict=True)]
-    gaps = [gap if gap > 0 else gap + num_layers for gap in around]
-    assert not gaps or max(gaps) - min(gaps) <= 1
-
-
-@pytest.mark.parametrize("policy", list(Policy))
-def test_all_and_none_are_the_same_for_every_policy(policy: Policy) -> None:
-    layers = FACTS[0].layers
-    assert resident_indices(layers, "all", policy) == set(range(66))
-    assert resident_indices(layers, "none", policy) == frozenset()
-
-
 # --- the user's words ----------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("wish", "words"),
@@ -222,3 +160,12 @@ def test_all_and_none_are_the_same_for_every_policy(policy: Policy) -> None:
 )
 def test_wishes_are_quoted_as_written(wish: ComponentSpec, words: str) -> None:
     assert describe_wish(wish) == words
+
+
+# --- activations -------------------------------------------------------------------------------
+def test_activations_are_given_by_component_or_group_and_names_are_checked() -> None:
+    known = with_activations(FACTS, {"vae": 7, "all": 3})
+    assert [facts.activation_bytes for facts in known] == [3, 3, 7]
+    assert [facts.activation_bytes for facts in with_activations(FACTS, {"dit": 5})] == [0, 5, 0]
+    with pytest.raises(SpecError, match="no component or group is called 'vea'"):
+        with_activations(FACTS, {"vea": 1})

@@ -113,6 +113,10 @@ class TestStreams:
         assert api.current_index == 1
         assert card.device == torch.device("cuda", 1)
 
+    def test_declared_computation_is_for_virtual_clocks_only(self, api, card):
+        card.compute(5.0)
+        assert api.log == []
+
     def test_capture_is_seen(self, api, card):
         assert not card.is_capturing()
         api.capturing = True

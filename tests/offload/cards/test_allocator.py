@@ -1,5 +1,8 @@
 """The allocator gets expandable segments, and everything that the user set stays."""
 
+import subprocess
+import sys
+
 import pytest
 
 from offload.cards.allocator import allocator_settings
@@ -37,3 +40,10 @@ def test_expandable_segments_are_added_where_the_user_has_not_decided(environ, s
 def test_an_allocator_without_figures_is_refused(name):
     with pytest.raises(CardError, match=f"{name}=.*cudaMallocAsync"):
         allocator_settings({name: "max_split_size_mb:64,backend:cudaMallocAsync"})
+
+
+def test_the_settings_are_known_before_torch_is_imported():
+    ask = (
+        "import sys; from offload.cards import allocator_settings; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", ask], check=False).returncode == 0

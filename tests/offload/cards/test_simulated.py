@@ -232,6 +232,13 @@ class TestCopies:
         with pytest.raises(OrderError):
             card.release(memory)
 
+    def test_memory_is_released_while_copies_go_elsewhere(self):
+        card = make()
+        memory, other = card.allocate(256, "a"), place(card, 256, "b")
+        send(card, other, bytes_of(256))
+        card.release(memory)
+        assert card.num_copies_in_flight == 1
+
 
 class TestVirtualClock:
     def test_copies_follow_each_other_on_one_link(self):
@@ -368,6 +375,15 @@ class TestFailures:
         card.wait(third, COMPUTE)
         card.wait(last, COMPUTE)
         assert bool((memory[256:512] == 0xFF).all())
+        card.release(memory)
+
+    def test_a_failed_copy_that_nobody_waits_for_does_not_fail_the_end_of_the_run(self):
+        card = make()
+        memory, last = place(card, 256), card.event("last copy")
+        card.fail_copy(OSError("the link broke"))
+        send(card, memory, bytes_of(256))
+        card.record(last, COPY)
+        card.wait(last, COMPUTE)
         card.release(memory)
 
     def test_an_event_that_is_recorded_again_forgets_the_failure(self):

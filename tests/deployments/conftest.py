@@ -1,0 +1,107 @@
+"""One small Ray cluster with the quickstart application, shared by every test that needs one.
+
+The environment is set before Ray is imported anywhere.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_metrics_report_interval_ms", "1000")
+os.environ.setdefault("RAY_SERVE_CONTROL_LOOP_INTERVAL_S", "0.05")
+
+from deployments.config import AppConfig
+from deployments.paths import ROOT
+
+APP = "tenure"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def quickstart_args() -> dict[str, Any]:
+    """The ``args`` of the quickstart, on simulated cards wherever the test runs."""
+    file = yaml.safe_load((ROOT / "configs" / "quickstart.yaml").read_text())
+    args: dict[str, Any] = file["applications"][0]["args"]
+    args["cards"]["gpu"] = "never"
+    return args
+
+
+def wait_for(what: str, happened: Callable[[], Any], timeout_s: float = 60.0) -> Any:
+    """The first true answer, asked five times a second."""
+    deadline = time.monotonic() + timeout_s
+    while not (answer := happened()):
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        time.sleep(0.2)
+    return answer
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running application, as its clients see it."""
+
+    client: httpx.Client
+
+    def fleet(self) -> dict[str, Any]:
+        answer = self.client.get("/fleet")
+        return answer.json() if answer.status_code == 200 else {"replicas": []}
+
+    def ready(self) -> dict[str, dict[str, Any]]:
+        """Card name -> replica, of those that could draw at once."""
+        replicas = self.fleet()["replicas"]
+        return {r["card"]["name"]: r for r in replicas if r["state"] == "ready"}
+
+    def draw(self, **fields: Any) -> httpx.Response:
+        headers = fields.pop("headers", {})
+        body = {"prompt": "a red circle", "num_inference_steps": 3, "seed": 7, **fields}
+        return self.client.post("/v1/images/generations", json=body, headers=headers)
+
+    def wait_until_ready(self, num_replicas: int = 2) -> dict[str, dict[str, Any]]:
+        what = f"{num_replicas} ready replicas"
+        wait_for(what, lambda: len(self.ready()) == num_replicas)
+        return self.ready()
+
+
+def deploy(args: dict[str, Any]) -> None:
+    """Deploy, or deploy anew, and wait until it runs."""
+    from ray import serve
+
+    from deployments.app import build_app
+
+    serve.run(build_app(AppConfig.model_validate(args)), name=APP, route_prefix="/")
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """The quickstart on a cluster of this test session alone."""
+    import ray
+    from ray import serve
+
+    port = free_port()
+    ray.init(
+        address="local",
+        num_cpus=4,
+        include_dashboard=False,
+        namespace="serve",
+        log_to_driver=False,
+    )
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    deploy(quickstart_args())
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
+        running = Server(client)
+        running.wait_until_ready()
+        yield running
+    serve.shutdown()
+    ray.shutdown()
