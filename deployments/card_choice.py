@@ -13,7 +13,8 @@ from offload import CardFacts, SpecError, parse_bytes
 if TYPE_CHECKING:
     from offload import Card  # at run time it would import torch
 
-RESERVE_BYTES = 768 << 20  # of an accelerator on which no context exists yet
+CONTEXT_BYTES = 768 << 20  # of an accelerator on which no context exists yet
+SLACK_BYTES, SLACK_SHARE = 256 << 20, 0.02  # the larger of the two is left free beside it
 RATE = "25GB/s"  # host to card, where nothing was measured
 
 
@@ -32,10 +33,15 @@ def card_facts(cards: CardsConfig, wanted: str | None) -> CardFacts:
         name=entry.name,
         memory_bytes=entry.memory_bytes,
         free_bytes=entry.memory_bytes - entry.used_bytes,
-        reserve_bytes=0 if is_simulated else RESERVE_BYTES,
+        reserve_bytes=0 if is_simulated else reserve_bytes(entry.memory_bytes),
         copy_bytes_per_s=entry.bytes_per_s,
         simulated=is_simulated,
     )
+
+
+def reserve_bytes(memory_bytes: int) -> int:
+    """What an accelerator keeps free of plans before its context exists."""
+    return CONTEXT_BYTES + max(SLACK_BYTES, int(SLACK_SHARE * memory_bytes))
 
 
 def open_card(cards: CardsConfig, wanted: str | None) -> "Card":

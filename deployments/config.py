@@ -203,6 +203,11 @@ class AppConfig(StrictModel):
         known = {name: entry.activation_bytes for name, entry in self.components.items()}
         return {name: size for name, size in known.items() if size}
 
+    @property
+    def passes(self) -> dict[str, int]:
+        """Group -> calls in a usual request: the denoiser runs once a step."""
+        return {"dit": self.defaults.steps}
+
     def to_spec(self) -> ResidencySpec:
         """The residency wish of the whole pipeline."""
         return ResidencySpec(

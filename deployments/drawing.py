@@ -44,6 +44,7 @@ def draw(
         card=card,
         spec=config.to_spec(),
         activation_bytes=config.activation_bytes,
+        passes=config.passes,
         log=log,
         progress=lambda component, done, total: bar.show(f"placing {component}", done, total),
     )

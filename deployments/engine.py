@@ -116,6 +116,7 @@ class Engine:
                 card=self._card,
                 spec=self._config.to_spec(),
                 activation_bytes=self._config.activation_bytes,
+                passes=self._config.passes,
                 log=logger.info,
                 progress=stages.placing,
             )

@@ -53,11 +53,11 @@ def card_to_dict(card: CardFacts) -> dict[str, Any]:
 def survey_model(config: AppConfig) -> tuple[ComponentFacts, ...]:
     """Units and bytes of every component; loads the model on the host."""
     from deployments.pipeline import load_pipeline  # late: it imports torch and diffusers
-    from offload import survey_component, with_activations
+    from offload import survey_component, with_known
 
     pipeline = load_pipeline(config.model, config.components)
     facts = (survey_component(module, name) for name, module in pipeline.components.items())
-    return with_activations(facts, config.activation_bytes)
+    return with_known(facts, config.activation_bytes, config.passes)
 
 
 def foresee(config: AppConfig, facts: tuple[ComponentFacts, ...], card: CardFacts) -> Foresight:

@@ -8,8 +8,7 @@ import difflib
 from deployments.config import AppConfig
 from deployments.errors import ConfigError
 from deployments.loading import WITHOUT_WEIGHTS, ModelFolder, check_model_folder, find_model_folder
-
-GROUPS = ("dit", "text_encoder", "image_encoder", "vae", "all")
+from offload import GROUPS
 
 
 def check_model(config: AppConfig) -> None:

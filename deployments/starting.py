@@ -16,7 +16,7 @@ from ray import serve
 from deployments.config import AppConfig
 from deployments.messages import ReplicaState
 from deployments.stages import Stages
-from offload import CardError
+from offload import CardError, allocator_settings
 
 if TYPE_CHECKING:
     from deployments.engine import Engine
@@ -50,9 +50,10 @@ def check_gpu(use_gpu: bool) -> None:
 
 def make_engine(config: AppConfig, name: str, rank: int, use_gpu: bool, stages: Stages) -> "Engine":
     """On the owner thread: import torch, then start."""
-    if not use_gpu:
-        # Ray hides no GPU from a replica that asked for none.
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if use_gpu:
+        os.environ.update(allocator_settings(os.environ))  # read when torch first uses the card
+    else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray hides no GPU from one that asked for none
     with stages.stage("import", "importing torch and diffusers"):
         from deployments.cards import find_card
         from deployments.engine import Engine

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from offload.cards import Card as Card
     from offload.cards import SimulatedCard as SimulatedCard
+    from offload.cards import allocator_settings as allocator_settings
     from offload.cards import detect_card as detect_card
     from offload.cards import is_out_of_memory as is_out_of_memory
     from offload.cards import is_sticky as is_sticky
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
     from offload.sizes import format_bytes as format_bytes
     from offload.sizes import parse_bytes as parse_bytes
     from offload.sizes import parse_rate as parse_rate
+    from offload.spec import GROUPS as GROUPS
     from offload.spec import ComponentSpec as ComponentSpec
     from offload.spec import ResidencySpec as ResidencySpec
     from offload.survey import survey_component as survey_component
-    from offload.wish import with_activations as with_activations
+    from offload.wish import with_known as with_known
 
 _HOMES = {
+    "GROUPS": "offload.spec",
     "Budget": "offload.facts",
     "Card": "offload.cards",
     "CardError": "offload.errors",
@@ -65,6 +68,7 @@ _HOMES = {
     "SpecError": "offload.errors",
     "StateError": "offload.errors",
     "UnitFacts": "offload.facts",
+    "allocator_settings": "offload.cards",
     "detect_card": "offload.cards",
     "explain": "offload.report",
     "format_bytes": "offload.sizes",
@@ -78,7 +82,7 @@ _HOMES = {
     "predicted": "offload.report",
     "readiness_line": "offload.report",
     "survey_component": "offload.survey",
-    "with_activations": "offload.wish",
+    "with_known": "offload.wish",
 }
 
 __all__ = sorted(_HOMES)

@@ -43,7 +43,8 @@ class Assembly:
 
     def place(self, card: Card, store: HostStore, progress: Progress) -> None:
         """Permanent units to the card, then the others to the host store and out of the module."""
-        placement = Placement(card, max(u.num_bytes for u in [*self.units, self.buffers]), self.plan.name)
+        largest = max(unit.num_bytes for unit in [*self.units, self.buffers])
+        placement = Placement(card, largest, self.plan.name)
         total = len(self.units)
         progress(self.plan.name, 0, total)
         try:
@@ -58,7 +59,7 @@ class Assembly:
             placement.finish()
 
     def take_apart(self, card: Card, store: HostStore) -> None:
-        """Plain, complete parameters on the device they came from; the card and the store let go."""
+        """Plain, complete parameters on the device they came from; card and store let go."""
         for unit in [*self.units, self.buffers]:
             if unit.state is UnitState.LOADED:
                 continue

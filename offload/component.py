@@ -41,7 +41,9 @@ class Owner(Protocol):
 class Component:
     """Hooks are put on by ``watch`` and taken off by ``unwatch``."""
 
-    def __init__(self, root: nn.Module, plan: ComponentPlan, units: list[Unit], owner: Owner) -> None:
+    def __init__(
+        self, root: nn.Module, plan: ComponentPlan, units: list[Unit], owner: Owner
+    ) -> None:
         self.name = plan.name
         self.root = root
         self.plan = plan
@@ -63,7 +65,7 @@ class Component:
 
     # --- watching ----------------------------------------------------------------------------
     def watch(self) -> None:
-        """Guard every door; where something is lent, every layer and every leaf of the trunk too."""
+        """Guard every door; where something is lent, every layer and leaf of the trunk too."""
         for name in door_names(self.root):
             self._guard_door(self.root, name, name)
         if not self.lends:
@@ -74,7 +76,10 @@ class Component:
                 self._guard_unit(unit, unit.module)
                 inside.update(id(module) for module in unit.module.modules())
         for path, module in self.root.named_modules():
-            if id(module) not in inside and next(module.parameters(recurse=False), None) is not None:
+            if (
+                id(module) not in inside
+                and next(module.parameters(recurse=False), None) is not None
+            ):
                 self._guard_door(module, "forward", path)
 
     def unwatch(self) -> None:
@@ -109,26 +114,28 @@ class Component:
     def _pass(self, door: str, arguments: tuple[str, ...]) -> Iterator[None]:
         kind = PassKind(self.name, door, arguments)
         with self.owner.scope():
-            self._begin(kind)
-            with self._reading(self._standing()):
-                try:
+            try:
+                self._begin(kind)
+                with self._reading(self._standing()):
                     yield
-                except BaseException:
-                    self.passing = None  # it teaches nothing
-                    raise
+            except BaseException:
+                self.passing = None  # it teaches nothing
+                raise
             self._finish()
 
     def _begin(self, kind: PassKind) -> None:
         history, usage = self.owner.history, self.owner.usage_of(self.name)
         if kind.door != "generate":  # it turns gradients off inside; units look for themselves
-            self._refuse_grad()
+            self._refuse_unsafe()
         self.owner.make_room(self)
         usage.passes += 1
         if self.lends and self.run is None:
             run = self._new_run(usage)
             run.begin()
             self.run = run
-        order = [self._by_name[n] for n in history.order(kind, list(self._by_name)) if n in self._by_name]
+        order = [
+            self._by_name[n] for n in history.order(kind, list(self._by_name)) if n in self._by_name
+        ]
         self.passing = Pass(
             kind,
             order,
@@ -152,7 +159,13 @@ class Component:
     def _new_run(self, usage: ComponentUsage) -> Run:
         plan = self.plan
         return Run(
-            self.name, self.owner.transfer, self.trunk, self.units, plan.window_bytes, plan.window, usage
+            self.name,
+            self.owner.transfer,
+            self.trunk,
+            self.units,
+            plan.window_bytes,
+            plan.window,
+            usage,
         )
 
     def end_run(self) -> None:
@@ -172,8 +185,15 @@ class Component:
                 "detach() before such a change and attach again after it"
             )
 
-    def _refuse_grad(self) -> None:
-        if not (self.lends and torch.is_grad_enabled()):
+    def _refuse_unsafe(self) -> None:
+        if not self.lends:
+            return
+        if self.owner.transfer.card.is_capturing():
+            raise StateError(
+                f"{self.name} is called while a graph is captured: a replay would not bring its "
+                "weights; make it permanent, or capture another component"
+            )
+        if not torch.is_grad_enabled():
             return
         lent = (u for u in self.units if u.lifetime is not Lifetime.PERMANENT)
         if any(b.parameter.requires_grad for unit in lent for b in unit.bindings):
@@ -186,7 +206,8 @@ class Component:
     @contextmanager
     def _using(self, unit: Unit) -> Iterator[None]:
         run, passing = self.run, self.passing
-        assert run is not None and passing is not None
+        assert run is not None
+        assert passing is not None
         if unit in run.calling:  # it calls itself
             yield
             return
@@ -201,7 +222,7 @@ class Component:
                 self._top_up(run, passing)
 
     def _enter(self, run: Run, passing: Pass, unit: Unit) -> None:
-        self._refuse_grad()
+        self._refuse_unsafe()
         if not run.has(unit):
             run.bring_on_the_spot(unit)
         elif unit.lifetime is Lifetime.STREAMED and run.window.holds(unit):
@@ -214,7 +235,7 @@ class Component:
         self._top_up(run, passing)
 
     def _top_up(self, run: Run, passing: Pass) -> None:
-        """Issue what comes next: in order, but a forward unit may overtake a streamed one that waits."""
+        """Issue what comes next, in order; a forward unit may overtake a waiting streamed one."""
         blocked = False
         for distance, unit in passing.upcoming():
             if run.has(unit):
@@ -233,7 +254,7 @@ class Component:
 
     # --- for the order checker ---------------------------------------------------------------
     def _standing(self) -> list[torch.Tensor | None]:
-        """What is read all through a pass: the trunk, and permanent layers where no layer is watched."""
+        """What is read all through a pass: the trunk, and all units where no layer is watched."""
         return [self.trunk.memory] if self.lends else [unit.memory for unit in self.units]
 
     def _reading(self, memories: list[torch.Tensor | None]) -> AbstractContextManager[None]:

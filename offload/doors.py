@@ -1,7 +1,7 @@
-"""Wraps the calls through which a component's work begins: its doors, its layers, its trunk leaves.
+"""Wraps the calls through which a component's work begins: doors, layers, leaves of the trunk.
 
-A wrapper stands in the instance's own ``__dict__``, under anything that others wrap around it later,
-and passes straight through once it is taken off. It decides nothing: it calls the component.
+A wrapper stands in the instance's own ``__dict__``, under anything that others wrap around it
+later, and passes straight through once it is taken off. It decides nothing: it calls the component.
 """
 
 import functools
@@ -73,9 +73,13 @@ def argument_names(call: Call) -> tuple[str, ...]:
     return tuple(p.name for p in parameters if p.kind in positional)
 
 
-def given(names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+def given(
+    names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[str, ...]:
     """Sorted names of the arguments that are not None."""
     by_place = [
-        names[i] if i < len(names) else f"argument {i}" for i, value in enumerate(args) if value is not None
+        names[i] if i < len(names) else f"argument {i}"
+        for i, value in enumerate(args)
+        if value is not None
     ]
     return tuple(sorted([*by_place, *(key for key, value in kwargs.items() if value is not None)]))

@@ -1,11 +1,11 @@
-"""Every error that the library raises on purpose; each message says which component, what was found, what to do.
+"""Every error that the library raises on purpose: which component, what was found, what to do.
 
 OffloadError
-├── SpecError            the user asked for something that does not exist or cannot be (also a ValueError)
+├── SpecError            the user asked for what does not exist or cannot be (also a ValueError)
 ├── DoesNotFitError      no plan that honours the wish fits the card, and the user said "refuse"
 ├── CardError            the card cannot be found, read or used
-├── StateError           a call at the wrong time, on the wrong thread or on a module that has an owner
-└── OrderError           two accesses to card memory that no event orders (the order checker's finding)
+├── StateError           a call at the wrong time, on the wrong thread, or on an owned module
+└── OrderError           two accesses to card memory that no event orders (the checker's finding)
 """
 
 

@@ -54,7 +54,7 @@ class Guards:
     def _refuse_change(self, now: torch.Tensor, asked: torch.Tensor) -> NoReturn:
         raise StateError(
             f"{self._name} is managed and stays {now.dtype} on {now.device}; a call would make it "
-            f"{asked.dtype} on {asked.device}. Load it that way, or do it within residency.suspended()"
+            f"{asked.dtype} on {asked.device}. Load it that way, or do it in residency.suspended()"
         )
 
     def _refuse_state_dict(self, module: nn.Module, prefix: str, keep_vars: bool) -> NoReturn:
@@ -101,8 +101,8 @@ def refuse_other_offloaders(name: str, root: nn.Module) -> None:
             other.append("accelerate's hook")
         if other:
             raise StateError(
-                f"{name}{'.' + path if path else ''} already has {', '.join(other)}: two offloaders "
-                "cannot move the same weights; load the pipeline without it"
+                f"{name}{'.' + path if path else ''} already has {', '.join(other)}: two "
+                "offloaders cannot move the same weights; load the pipeline without it"
             )
 
 
@@ -112,7 +112,7 @@ def _refuse_shared(modules: dict[str, nn.Module]) -> None:
         for path, parameter in root.named_parameters():
             other = users.setdefault(id(parameter), name)
             if other != name:
-                raise StateError(f"{name}.{path} also belongs to {other}; a weight has one component")
+                raise StateError(f"{name}.{path} also belongs to {other}; a weight has one owner")
 
 
 def _tensors(module: nn.Module) -> Iterable[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""What was observed: in which order a kind of pass used its units, and how often. Torch-free values.
+"""What was observed: in which order a kind of pass used its units, and how often. Torch-free.
 
 Order is observed, not assumed: a text-only request never runs the vision tower, a decoder does not
 need the encoder. What the last like pass did decides what is armed and prefetched next. A pass that
@@ -62,7 +62,12 @@ class History:
         return 1 if seen is None else seen.uses.get(unit, 0)
 
     def passes_left(self, component: str, done: int) -> int | None:
-        """How many more passes the last request suggests; None while unknown."""
+        """How many more passes the last request suggests; None while unknown.
+
+        Unknown again once there were more than then: the request is of another length, and giving
+        up the component's memory after every pass would move it every time.
+        """
         if self._last_request is None:
             return None
-        return max(0, self._last_request.get(component, 0) - done)
+        left = self._last_request.get(component, 0) - done
+        return left if left >= 0 else None

@@ -36,7 +36,7 @@ class Pass:
         self.position = self.index.get(unit, self.position)
 
     def upcoming(self) -> Iterator[tuple[int, Unit]]:
-        """(distance, unit) in the order of need: the rest of the pass, then what will come again."""
+        """(distance, unit) in the order of need: the rest of the pass, then what comes again."""
         ahead = self.position + 1
         for i in range(ahead, len(self.order)):
             yield i - self.position, self.order[i]

@@ -36,7 +36,7 @@ from offload.report import (
 from offload.spec import ResidencySpec
 from offload.survey import survey_component
 from offload.transfer import Transfer
-from offload.wish import with_activations
+from offload.wish import with_known
 
 logger = logging.getLogger("offload")
 
@@ -70,21 +70,24 @@ class Residency:
         spec: ResidencySpec | None = None,
         plan: ResidencyPlan | None = None,
         activation_bytes: Mapping[str, int] | None = None,
+        passes: Mapping[str, int] | None = None,
         log: Callable[[str], None] = logger.info,
         progress: Progress | None = None,
     ) -> "Residency":
         """Survey, plan, place and watch; on failure the modules are as they were.
 
-        ``activation_bytes`` is the peak beyond weights of a component (or group), where known. A ``plan``
+        ``activation_bytes`` is the peak beyond weights of a component (or group), ``passes`` its
+        calls in a usual request, where they are known. A ``plan``
         made before is taken as it is; otherwise one is made from ``spec`` for this card.
         Raises SpecError, DoesNotFitError, StateError, or the card's out-of-memory error.
         """
         modules = dict(modules)
         refuse_owned(modules)
         card = detect_card() if card is None else card
-        facts = with_activations(
+        facts = with_known(
             (survey_component(module, name) for name, module in modules.items()),
             activation_bytes or {},
+            passes or {},
         )
         if plan is None:
             plan = plan_residency(spec or ResidencySpec(), facts, Budget.of(card.facts()))
@@ -98,7 +101,9 @@ class Residency:
             raise
         return residency
 
-    def _take(self, modules: dict[str, nn.Module], progress: Progress, log: Callable[[str], None]) -> None:
+    def _take(
+        self, modules: dict[str, nn.Module], progress: Progress, log: Callable[[str], None]
+    ) -> None:
         for name, root in modules.items():
             assembly = Assembly.build(root, self.plan[name], self.card.device)
             self._assemblies[name] = assembly
@@ -107,6 +112,7 @@ class Residency:
             self._components[name] = Component(root, self.plan[name], assembly.units, self)
             if self.plan[name].bytes_with(Lifetime.PERMANENT):
                 log(placement_line(self.plan[name]))
+        self.card.take_timings()  # the placement's are not the first request's
         self._watch()
         for name in modules:
             log(readiness_line(self.plan[name]))
@@ -118,6 +124,7 @@ class Residency:
 
     def _give_back(self) -> None:
         self._unwatch()
+        self.card.synchronize()  # no copy may still read a host copy that is unlocked now
         for assembly in self._assemblies.values():
             assembly.take_apart(self.card, self._store)
             disown(assembly.root)
@@ -147,7 +154,6 @@ class Residency:
         """
         self._refuse_busy("begin a request")
         usage = self._request = RequestUsage()
-        self.card.take_timings()
         self.card.reset_peak()
         began_s = time.perf_counter()
         finished = False
@@ -182,7 +188,7 @@ class Residency:
         if threading.get_ident() != self._thread:
             raise StateError(
                 f"thread {threading.current_thread().name} uses a residency that another thread "
-                "attached: device, stream and grad mode are per thread; attach, call and detach on one"
+                "attached: stream and grad mode are per thread; attach, call and detach on one"
             )
 
     def scope(self) -> AbstractContextManager[object]:
@@ -194,10 +200,12 @@ class Residency:
         return self._request.components.setdefault(component, ComponentUsage())
 
     def make_room(self, component: Component) -> None:
-        """End other components' runs, least recently used first, until this one's fits the budget."""
+        """End other components' runs, least recently used first, until this one's fits."""
         others = [c for c in self._recent if c is not component and c.run is not None]
         needed = self.plan.running_bytes_of(component.plan)
-        held = {c.name: self.plan.running_bytes_of(c.plan) - c.plan.activation_bytes for c in others}
+        held = {
+            c.name: self.plan.running_bytes_of(c.plan) - c.plan.activation_bytes for c in others
+        }
         budget = self.plan.budget.num_bytes - self.plan.standing_bytes
         unknown = not self._simulated and component.plan.activation_bytes == 0
         for other in others:
@@ -226,7 +234,8 @@ class Residency:
         return Snapshot(card=card, host=host, components=reports)
 
     def _report(self, component: Component) -> ComponentReport:
-        permanent = sum(memory.numel() for memory in self._assemblies[component.name].permanent.values())
+        placed = self._assemblies[component.name].permanent
+        permanent = sum(memory.numel() for memory in placed.values())
         lent = component.run.held_bytes if component.run is not None else 0
         return ComponentReport.of(
             component.plan,
@@ -235,7 +244,7 @@ class Residency:
         )
 
     def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every parameter exactly once: ("transformer.blocks.0.a.weight", tensor), wherever it is."""
+        """Every parameter once, wherever it is: ("transformer.blocks.0.a.weight", tensor)."""
         self.check_thread()
         for name, component in self._components.items():
             for unit in component.units:
@@ -245,7 +254,7 @@ class Residency:
     # --- suspend -----------------------------------------------------------------------------
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Plain modules, bound to host memory but for the permanent units, to change or save weights.
+        """Plain modules, in host memory but for the permanent units, to change or save weights.
 
         Changes of data are kept, in place or not. Parameters may not be added, removed or replaced:
         StateError at the end, and the modules are detached.
@@ -286,6 +295,6 @@ class Residency:
     def _refuse_busy(self, verb: str) -> None:
         self.check_thread()
         if self._request is not None:
-            raise StateError(f"cannot {verb} while a request is running: one card runs one at a time")
+            raise StateError(f"cannot {verb} while a request is running: a card runs one at a time")
         if self._suspended:
             raise StateError(f"cannot {verb} within suspended(): leave it first")

@@ -32,7 +32,7 @@ class Run:
     usage: ComponentUsage
     arena: Loan | None = None
     ring: Loan | None = None
-    spare: dict[Unit, Loan] = field(default_factory=dict)  # places outside the ring, when all are busy
+    spare: dict[Unit, Loan] = field(default_factory=dict)  # places outside a busy ring
     window: Window[Unit] = field(init=False)
     calling: dict[Unit, int] = field(default_factory=dict)  # depth of its calls now running
     fresh: set[Unit] = field(default_factory=set)  # brought in, not used yet: wasted if never used
@@ -107,7 +107,7 @@ class Run:
         self._issue(unit, loan, 0, [])
 
     def evict(self, unit: Unit) -> None:
-        """Give up a unit that was brought in and not used; its copy is ordered by the copy stream."""
+        """Give up a unit that was brought and not used; the copy stream orders its copy."""
         self.window.drop(unit)
         self._count_wasted(unit)
 
@@ -133,7 +133,11 @@ class Run:
         if unit in self.spare:
             return self.spare[unit].memory
         loan = self.arena if unit.lifetime is Lifetime.FORWARD else self.ring
-        start = self._offsets.get(unit, 0) if unit.lifetime is Lifetime.FORWARD else self.window.start_of(unit)
+        start = (
+            self._offsets.get(unit, 0)
+            if unit.lifetime is Lifetime.FORWARD
+            else self.window.start_of(unit)
+        )
         assert loan is not None
         return loan.memory[start : start + unit.num_bytes]
 
@@ -152,7 +156,7 @@ class Run:
 
     # --- the end -----------------------------------------------------------------------------
     def end(self) -> None:
-        """Order every issued copy, bind placeholders, drop views, give the memory back. Idempotent."""
+        """Order every issued copy, bind placeholders, drop views, free the memory. Idempotent."""
         for unit in self.units:
             if unit.lifetime is not Lifetime.PERMANENT:
                 if unit.state is UnitState.BOUND:

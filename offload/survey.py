@@ -1,8 +1,8 @@
 """Finds the layers and the trunk of a stock module. Moves nothing, declares nothing, knows no card.
 
-Layers are the entries of every outermost block list, whatever their classes, at any depth. A large
-entry is opened where the lists inside it hold most of it; what is left over joins the trunk, as does
-every storage that two units use. A list that is not found never means "move it all".
+Layers are the entries of every outermost block list, whatever their classes, at any depth. A
+large entry is opened where the lists inside it hold most of it; what is left over joins the trunk,
+as does every storage that two units use. A list that is not found never means "move it all".
 """
 
 from collections.abc import Iterable, Iterator
@@ -80,7 +80,9 @@ def span_bytes(tensor: torch.Tensor) -> int:
     if is_traceable_wrapper_subclass(tensor):
         names, _ = tensor.__tensor_flatten__()
         return sum(span_bytes(getattr(tensor, name)) for name in names)
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    last = sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
     return (last + 1) * tensor.element_size()
 
 
@@ -130,7 +132,9 @@ def _owners(root: nn.Module, layers: list[FoundUnit]) -> dict[int, FoundUnit]:
     for parameter in _outside(root, {id(layer.module) for layer in layers}):
         users.setdefault(storage_key(parameter), set()).add(-1)
     return {
-        key: layers[next(iter(who))] for key, who in users.items() if len(who) == 1 and -1 not in who
+        key: layers[next(iter(who))]
+        for key, who in users.items()
+        if len(who) == 1 and -1 not in who
     }
 
 

@@ -1,7 +1,7 @@
 """The only owner of copies, and of the events that order them. It knows units, not components.
 
 [Note: four waits] Host order never orders two streams, so each hazard has one event:
-born        the copy stream must not overwrite memory that queued kernels of its last owner still use
+born        the copy stream must not overwrite memory that kernels of its last owner still use
 free        a window place must not be refilled while its last reader still runs
 ready       the computation must not read a unit before its bytes are there; never wait for more
 last_copy   memory must not go back to the allocator while a copy still writes to it
@@ -46,7 +46,11 @@ class Transfer:
         """Allocate with the compute stream current; the copy stream waits for the birth."""
         memory = self.card.allocate(num_bytes, label)
         loan = Loan(
-            label, charge_to, self.card.event(f"born {label}"), self.card.event(f"last copy {label}"), memory
+            label,
+            charge_to,
+            self.card.event(f"born {label}"),
+            self.card.event(f"last copy {label}"),
+            memory,
         )
         self.card.record(loan.born, COMPUTE)
         self.card.wait(loan.born, COPY)
@@ -89,7 +93,7 @@ class Transfer:
         return events.free if events is not None and events.free.recorded else None
 
     def forget(self, unit: Unit) -> None:
-        """End of a run: none of its events may satisfy a wait of the next, or keep an error alive."""
+        """End of a run: none of its events may satisfy a later wait, or keep an error alive."""
         events = self._events.pop(unit, None)
         if events is not None:
             events.ready.error = None

@@ -58,7 +58,7 @@ class Binding:
 def placeholder_of(parameter: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Own dtype, on the card, all sizes zero; a matrix or a scalar becomes (0,).
 
-    Never (0, n): F.linear accepts it silently, and an embedding lookup over it kills a card's context.
+    Never (0, n): F.linear accepts it silently, and an embedding lookup over it kills the context.
     """
     dims = parameter.dim() if parameter.dim() not in (0, 2) else 1
     return torch.empty((0,) * dims, dtype=parameter.dtype, device=device)
@@ -134,7 +134,7 @@ class Unit:
                 if (now.shape, now.dtype) != (view.shape, view.dtype):
                     raise StateError(
                         f"a weight of {self.name} changed from {view.dtype} {tuple(view.shape)} to "
-                        f"{now.dtype} {tuple(now.shape)}: detach() before such a change, then attach again"
+                        f"{now.dtype} {tuple(now.shape)}: detach() before such a change"
                     )
                 view.copy_(now.clone())  # it may lie in the same memory in another order
 

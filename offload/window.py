@@ -42,7 +42,7 @@ class Window(Generic[K]):
         return self._holdings[key].start
 
     def take(self, key: K, num_bytes: int) -> tuple[int, list[K]] | None:
-        """Give ``key`` a place: (start, whose stamps were overwritten), or None while all are busy."""
+        """Give ``key`` a place: (start, overwritten stamps), or None while all are busy."""
         if len(self.busy) >= self.places:
             return None
         start = self._find(num_bytes)
@@ -76,7 +76,9 @@ class Window(Generic[K]):
         fitting = [s for s in self._starts() if s + num_bytes <= self.num_bytes]
         touched = {start: self._touched(start, start + num_bytes) for start in fitting}
         free = [start for start in fitting if not any(h.busy for _, h in touched[start])]
-        return min(free, key=lambda s: (max((i for i, _ in touched[s]), default=-1), s), default=None)
+        return min(
+            free, key=lambda s: (max((i for i, _ in touched[s]), default=-1), s), default=None
+        )
 
     def _starts(self) -> Iterable[int]:
         return {0, *(holding.end for holding in self._holdings.values())}

@@ -85,15 +85,24 @@ def _empty_groups(keys: Iterable[str], facts: Sequence[ComponentFacts]) -> Itera
             )
 
 
-def with_activations(
-    facts: Iterable[ComponentFacts], activation_bytes: Mapping[str, int]
+def with_known(
+    facts: Iterable[ComponentFacts],
+    activation_bytes: Mapping[str, int],
+    passes: Mapping[str, int],
 ) -> tuple[ComponentFacts, ...]:
-    """The facts with what is known of activations, by component or group; SpecError as above."""
-    known = tuple(facts)
-    _check_names(activation_bytes, known)
+    """The same facts with what else is known, by component or group; SpecError on other names.
+
+    ``activation_bytes`` is the peak beyond weights, ``passes`` the calls of it in one request.
+    """
+    surveyed = tuple(facts)
+    _check_names([*activation_bytes, *passes], surveyed)
     return tuple(
-        replace(component, activation_bytes=_entry(component, activation_bytes, 0))
-        for component in known
+        replace(
+            component,
+            activation_bytes=_entry(component, activation_bytes, component.activation_bytes),
+            passes=_entry(component, passes, component.passes),
+        )
+        for component in surveyed
     )
 
 

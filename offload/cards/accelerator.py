@@ -15,7 +15,7 @@ import torch
 from offload.cards.base import COMPUTE, COPY, Card, CardUsage, Event, Timing
 from offload.cards.device_memory import DeviceMemory
 from offload.cards.order import OrderChecker
-from offload.cards.pinning import Pinner, load_runtime
+from offload.cards.pinning import Pinner, Runtime, load_runtime
 from offload.cards.stopwatch import Stopwatch
 from offload.errors import CardError
 from offload.facts import CardFacts
@@ -63,7 +63,7 @@ class AcceleratorCard(Card):
             order=OrderChecker() if check_order else None,
         )
         if where.type == "cuda":  # XPU cannot register memory that is already there
-            self.pinner = Pinner(lambda: load_runtime(api))
+            self.pinner = Pinner(self._load_runtime)
         self._copy_on: Any = None  # the copy stream; None until first use
         self._compute_on: Any = None  # the compute stream as last seen
         self._born_on: dict[int, Any] = {}  # address -> the stream whose pool it came from
@@ -143,6 +143,10 @@ class AcceleratorCard(Card):
         self._compute_on = current
         return current
 
+    def _load_runtime(self) -> Runtime:
+        self._stream(COPY)  # page-locking makes a context: on this device, not on the first one
+        return load_runtime(self._api)
+
     def _order(self, first: Any, then: Any) -> None:
         event = self._make_event()
         event.record(first)
@@ -162,7 +166,7 @@ class AcceleratorCard(Card):
             self._order(current, born_on)
 
     def _staging(self, num_bytes: int) -> torch.Tensor:
-        self._stream(COPY)  # page-locking makes a context: on this device, and within the cap
+        self._stream(COPY)  # as for the pinner
         pinned: torch.Tensor = self._api.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
         return pinned
 

@@ -10,6 +10,7 @@ from deployments.demo.scenes import (
     COLOURS,
     PAIRS,
     SHAPES,
+    SIZES,
     article,
     is_held_out,
     named,
@@ -29,16 +30,17 @@ class Asked:
 
 
 def one_object() -> list[Asked]:
-    """Every colour four times, every shape six times, with and without a size and a background."""
+    """Every colour four times, every shape six times, mostly without a size."""
     asked: list[Asked] = []
     for index in range(COUNT):
         colour = list(COLOURS)[index % len(COLOURS)]
         shape = SHAPES[(index + index // len(COLOURS)) % len(SHAPES)]
         rng = random.Random(f"one {index}")
-        nouns = [named(colour, shape), f"a large {colour} {shape}", f"a small {colour} {shape}"]
-        tails = [f" on {article(name)} {name} background" for name in COLOURS if name != colour]
-        choices = [noun + tail for noun in nouns for tail in ("", *tails)]
-        choices = [text for text in choices if is_held_out(text)]
+        tails = ["", *(f" on {article(c)} {c} background" for c in COLOURS if c != colour)]
+        plain = [named(colour, shape) + tail for tail in tails]
+        sized = [f"a {size} {colour} {shape}{tail}" for size in SIZES for tail in tails]
+        held_out = [text for text in plain if is_held_out(text)]
+        choices = held_out or [text for text in sized if is_held_out(text)]
         asked.append(Asked(prompt=rng.choice(choices), seed=index, wanted=[(colour, shape)]))
     return asked
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deployments.card_choice import RESERVE_BYTES, card_facts, open_card
+from deployments.card_choice import card_facts, open_card
 from deployments.config import CardsConfig, SimulatedCardConfig
 from deployments.errors import ConfigError
 from offload import CardFacts
@@ -50,7 +50,8 @@ def test_a_size_is_another_simulated_card_in_a_file_of_simulated_cards() -> None
 def test_a_size_is_a_gpu_with_its_reserve_in_a_file_of_gpus() -> None:
     facts = card_facts(REAL, "24GiB")
     assert (facts.memory_bytes, facts.free_bytes) == (24 * GIB, 24 * GIB)
-    assert (facts.reserve_bytes, facts.simulated) == (RESERVE_BYTES, False)
+    reserve = (768 << 20) + max(256 << 20, int(0.02 * facts.memory_bytes))
+    assert (facts.reserve_bytes, facts.simulated) == (reserve, False)
 
 
 @pytest.mark.parametrize("wanted", [None, "small", "10MiB"])

@@ -1,9 +1,13 @@
 """A public address without API keys is warned of, and nothing else is."""
 
+import subprocess
+import sys
+
 import pytest
 
 from deployments.config import ServerConfig
-from deployments.openness import openness_warning, serve_host
+from deployments.openness import openness_warning
+from deployments.paths import ROOT
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
@@ -19,5 +23,9 @@ def test_a_private_address_is_not(host):
     assert openness_warning(host, ServerConfig()) == ""
 
 
-def test_without_serve_there_is_no_address():
-    assert serve_host() == ""
+def test_asking_where_no_cluster_runs_starts_none():
+    asks = (
+        "import ray; from deployments.openness import serve_host; "
+        "assert serve_host() == ''; assert not ray.is_initialized()"
+    )
+    subprocess.run([sys.executable, "-c", asks], cwd=ROOT, check=True, timeout=60)

@@ -6,7 +6,15 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from offload import Budget, ComponentPlan, Lifetime, Policy, ResidencyPlan, SimulatedCard, survey_component
+from offload import (
+    Budget,
+    ComponentPlan,
+    Lifetime,
+    Policy,
+    ResidencyPlan,
+    SimulatedCard,
+    survey_component,
+)
 from offload.plan import UnitPlan
 
 P, F, S = Lifetime.PERMANENT, Lifetime.FORWARD, Lifetime.STREAMED
@@ -116,7 +124,8 @@ def plan_for(
 ) -> ResidencyPlan:
     return ResidencyPlan(
         components=tuple(
-            component_plan(name, module, lifetimes, window=window) for name, module in modules.items()
+            component_plan(name, module, lifetimes, window=window)
+            for name, module in modules.items()
         ),
         budget=Budget(num_bytes=budget_bytes, copy_bytes_per_s=2e9),
     )

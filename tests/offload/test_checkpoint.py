@@ -14,7 +14,7 @@ from offload import SimulatedCard
 from offload.checkpoint import Placement
 from offload.survey import find_units
 from offload.unit import Unit, UnitState
-from tests.offload.nets import P, virtual_card
+from tests.offload.nets import P
 from tests.offload.odd_nets import Lump, OddBlock
 
 CPU = torch.device("cpu")
@@ -30,17 +30,22 @@ def _quick_collection() -> Iterator[None]:
 
 
 class CountingCard(SimulatedCard):
-    """Remembers the buffers it gave and the length of every copy."""
+    """Remembers the buffers it gave, the length of every copy and what was released."""
 
     def __init__(self, memory_bytes: int = 1 << 20) -> None:
         super().__init__(memory_bytes=memory_bytes, bytes_per_s=1e9, clock="virtual")
         self.buffers: list[int] = []
         self.copies: list[int] = []
         self.sources: set[int] = set()
+        self.released: list[int] = []
 
     def staging(self, num_bytes: int) -> torch.Tensor:
         self.buffers.append(num_bytes)
         return super().staging(num_bytes)
+
+    def _release(self, tensor: torch.Tensor) -> None:
+        self.released.append(tensor.numel())
+        super()._release(tensor)
 
     def _copy(self, destination: torch.Tensor, source: torch.Tensor, charge_to: str) -> None:
         self.copies.append(source.numel())
@@ -140,7 +145,7 @@ def test_a_copy_that_fails_leaves_the_unit_as_it_was_loaded_and_the_card_empty(
 ) -> None:
     module = Lump(1000)
     weight, pointer = module.weight.detach().clone(), module.weight.data_ptr()
-    card, unit = virtual_card(), unit_of(module)
+    card, unit = CountingCard(), unit_of(module)
     error = OSError("the link broke")
     card.fail_copy(error, after=1)
     placement = Placement(card, unit.num_bytes, "net")
@@ -149,6 +154,7 @@ def test_a_copy_that_fails_leaves_the_unit_as_it_was_loaded_and_the_card_empty(
     assert unit.state is UnitState.LOADED
     assert module.weight.data_ptr() == pointer
     assert torch.equal(module.weight, weight)
+    assert card.released == [unit.num_bytes]
     error.__traceback__ = error.__context__ = (
         None  # frames still hold memory, as in an except block
     )

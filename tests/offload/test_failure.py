@@ -8,9 +8,26 @@ import torch
 
 from offload import Residency, SimulatedCard, StateError
 from tests.offload.conftest import Attach
-from tests.offload.nets import F, P, S, Net, make_net, picture, plan_for, tight, tokens, virtual_card
+from tests.offload.nets import (
+    F,
+    Net,
+    P,
+    S,
+    make_net,
+    picture,
+    plan_for,
+    tight,
+    tokens,
+    virtual_card,
+)
 
-ENDINGS = [ValueError, KeyboardInterrupt, asyncio.CancelledError, SystemExit, torch.OutOfMemoryError]
+ENDINGS = [
+    ValueError,
+    KeyboardInterrupt,
+    asyncio.CancelledError,
+    SystemExit,
+    torch.OutOfMemoryError,
+]
 
 
 def fail_at(net: Net, layer: int, error: type[BaseException]) -> torch.utils.hooks.RemovableHandle:
@@ -61,7 +78,7 @@ def test_a_failed_pass_teaches_nothing(attach: Attach) -> None:
     handle.remove()
     with residency.request() as usage:
         net(tokens(1))
-    assert usage.components["net"].on_the_spot == 0  # all blocks were expected, not only the first two
+    assert usage.components["net"].on_the_spot == 0  # all were expected, not only two
 
 
 @pytest.mark.parametrize("allocations", [0, 1])
@@ -79,7 +96,9 @@ def test_out_of_memory_at_the_start_of_a_run(allocations: int, attach: Attach) -
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 6])
-def test_a_copy_that_fails_is_raised_by_its_waiter_and_nothing_hangs(after: int, attach: Attach) -> None:
+def test_a_failed_copy_is_raised_by_its_waiter_and_nothing_hangs(
+    after: int, attach: Attach
+) -> None:
     net = make_net()
     plain = copy.deepcopy(net)
     card = virtual_card()
@@ -114,7 +133,7 @@ def test_two_requests_at_once_are_refused(attach: Attach) -> None:
     net = make_net()
     residency = attach({"net": net}, plan_for({"net": net}, [S]))
     with residency.request():
-        with pytest.raises(StateError, match="one card runs one at a time"), residency.request():
+        with pytest.raises(StateError, match="a card runs one at a time"), residency.request():
             pass
         with pytest.raises(StateError, match="request is running"):
             residency.detach()

@@ -50,9 +50,10 @@ class Timed:
         layers = self.plan["net"].layers
         lent = sum(layer.lifetime is not P for layer in layers) * self.copy_s
         streamed = sum(layer.lifetime is S for layer in layers) * self.copy_s
-        trunk = self.plan["net"].bytes_with(F) / RATE - sum(
-            layer.num_bytes for layer in layers if layer.lifetime is F
-        ) / RATE
+        trunk = (
+            self.plan["net"].bytes_with(F) / RATE
+            - sum(layer.num_bytes for layer in layers if layer.lifetime is F) / RATE
+        )
         compute = DEPTH * self.compute_s
         return trunk + max(compute, lent) + (passes - 1) * max(compute, streamed)
 
@@ -93,12 +94,14 @@ def test_a_run_starts_when_its_first_layer_is_there_not_the_whole_set() -> None:
 
 
 def test_no_more_than_the_lookahead_is_ready_on_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model's own small copies stand in the same queue: a whole set at once would block them."""
+    """The model's own small copies stand in the same queue: a whole set would block them."""
     monkeypatch.setattr("offload.schedule.LOOKAHEAD_BYTES", 0)
     timed = Timed([F], 4.0)
     waiting: list[int] = []
     for block in timed.net.blocks:
-        block.down.register_forward_pre_hook(lambda *_: waiting.append(timed.card.num_copies_in_flight))
+        block.down.register_forward_pre_hook(
+            lambda *_: waiting.append(timed.card.num_copies_in_flight)
+        )
     timed.net(tokens(1))
     assert max(waiting) <= 2
 

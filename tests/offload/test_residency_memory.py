@@ -9,7 +9,18 @@ import torch
 from offload import Residency
 from offload.plan import ComponentPlan
 from tests.offload.conftest import Attach
-from tests.offload.nets import F, P, S, Net, make_net, picture, plan_for, tight, tokens, virtual_card
+from tests.offload.nets import (
+    F,
+    Net,
+    P,
+    S,
+    make_net,
+    picture,
+    plan_for,
+    tight,
+    tokens,
+    virtual_card,
+)
 
 
 def storage_of(module: torch.nn.Module) -> int:
@@ -39,7 +50,7 @@ def test_every_layer_boundary_holds_permanent_forward_and_window(
 
 
 @pytest.mark.parametrize("window", [2, 3])
-def test_at_most_window_streamed_layers_hold_storage_while_one_runs(window: int, attach: Attach) -> None:
+def test_at_most_window_streamed_layers_hold_storage(window: int, attach: Attach) -> None:
     net = make_net(depth=8, side=0)
     residency = attach({"net": net}, plan_for({"net": net}, [S], window=window))
     counts: list[int] = []
@@ -76,7 +87,9 @@ def test_requests_leave_the_permanent_units_alone(attach: Attach) -> None:
 def test_parameters_stay_the_same_objects_with_the_same_flags(attach: Attach) -> None:
     net = make_net()
     net.blocks[0].up.weight.requires_grad_(True)
-    flags = {n: (id(p), p.requires_grad, p.dtype, p.is_inference()) for n, p in net.named_parameters()}
+    flags = {
+        n: (id(p), p.requires_grad, p.dtype, p.is_inference()) for n, p in net.named_parameters()
+    }
     attach({"net": net}, plan_for({"net": net}, [S, F, P]))
     with torch.inference_mode():
         net(tokens(1))
@@ -133,6 +146,19 @@ def test_with_room_a_component_is_held_through_the_gap_and_moves_once(attach: At
                 modules["transformer"](tokens(step), picture(step))
         assert usage.components["transformer"].copied_bytes == plan["transformer"].bytes_with(F)
         assert usage.components["transformer"].passes == 3
+
+
+def test_a_longer_request_than_the_last_moves_its_set_twice_at_most(attach: Attach) -> None:
+    net = make_net()
+    residency = attach({"net": net}, plan_for({"net": net}, [F]))
+    once = residency.plan["net"].bytes_with(F)
+    copied = []
+    for passes in (2, 20, 20):
+        with residency.request() as usage:
+            for seed in range(passes):
+                net(tokens(seed), picture(seed))
+        copied.append(usage.components["net"].copied_bytes)
+    assert copied == [once, 2 * once, once]
 
 
 def test_what_is_not_needed_again_is_gone_before_the_next_component_runs(attach: Attach) -> None:

@@ -1,4 +1,4 @@
-"""Guarantee: the output is the plain module's, bit for bit, under every plan and any calling order."""
+"""Guarantee: the output is the plain module's, bit for bit, under every plan and calling order."""
 
 import copy
 import itertools
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from offload import Residency, SimulatedCard
 from tests.offload.conftest import Attach
-from tests.offload.nets import F, P, S, Net, make_net, picture, plan_for, tokens, virtual_card
+from tests.offload.nets import F, Net, P, S, make_net, picture, plan_for, tokens, virtual_card
 
 PLANS = {
     "permanent": [P],

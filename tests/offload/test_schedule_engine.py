@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from offload import Lifetime, Residency, SimulatedCard, passes, schedule
+from offload import Lifetime, Residency, SimulatedCard, schedule
 from offload.facts import Budget, ComponentFacts
 from offload.plan import ComponentPlan, ResidencyPlan, UnitPlan
 from offload.survey import survey_component

@@ -69,7 +69,7 @@ def test_only_the_outermost_list_makes_layers() -> None:
 
 
 def test_a_list_under_a_256th_of_the_component_stays_in_the_trunk() -> None:
-    exactly = Lumps(big=lumps(127, 127), small=lumps(1, 1))  # 2 of 256 numbers: above 1/256
+    exactly = Lumps(big=lumps(255, 255), small=lumps(1, 1))  # 2 of 512 numbers
     assert "small.0" in layers_of(exactly)
     below = Lumps(big=lumps(255, 256), small=lumps(1, 1))  # 2 of 513: below 1/256
     assert layers_of(below) == {"big.0": "big", "big.1": "big"}

@@ -154,6 +154,20 @@ def test_a_unit_reads_only_the_bytes_that_its_parameters_use() -> None:
     assert torch.equal(module.get_parameter("part"), part)
 
 
+def test_types_of_several_sizes_in_one_storage_keep_their_alignment() -> None:
+    """A quantised block: codes from byte 17 of it, scales of four bytes from byte 20."""
+    packed = torch.arange(64, dtype=torch.uint8)
+    codes, scales = packed[17:20].view(torch.int8), packed[20:52].view(torch.float32)
+    module = nn.Module()
+    for name, part in (("codes", codes), ("scales", scales)):
+        module.register_parameter(name, nn.Parameter(part, requires_grad=False))
+    unit = whole(module)
+    unit.bind(filled(unit))
+    assert module.get_parameter("codes").tolist() == [17, 18, 19]
+    assert torch.equal(module.get_parameter("scales"), scales)
+    assert module.get_parameter("scales").data_ptr() % 16 == scales.data_ptr() % 16
+
+
 def test_binding_elsewhere_follows_the_last_memory() -> None:
     module = nn.Linear(4, 4)
     unit = whole(module)

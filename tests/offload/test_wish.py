@@ -6,7 +6,7 @@ import pytest
 
 from offload.errors import SpecError
 from offload.spec import ComponentSpec, ResidencySpec
-from offload.wish import describe_wish, group_of, resolve_wishes, with_activations
+from offload.wish import describe_wish, group_of, resolve_wishes, with_known
 from tests.offload.facts_kit import component
 
 FACTS = (
@@ -162,10 +162,15 @@ def test_wishes_are_quoted_as_written(wish: ComponentSpec, words: str) -> None:
     assert describe_wish(wish) == words
 
 
-# --- activations -------------------------------------------------------------------------------
-def test_activations_are_given_by_component_or_group_and_names_are_checked() -> None:
-    known = with_activations(FACTS, {"vae": 7, "all": 3})
+# --- what else is known ------------------------------------------------------------------------
+def test_activations_and_passes_are_given_by_component_or_group() -> None:
+    known = with_known(FACTS, {"vae": 7, "all": 3}, {"dit": 20})
     assert [facts.activation_bytes for facts in known] == [3, 3, 7]
-    assert [facts.activation_bytes for facts in with_activations(FACTS, {"dit": 5})] == [0, 5, 0]
+    assert [facts.passes for facts in known] == [1, 20, 1]
+    assert with_known(FACTS, {}, {}) == FACTS
+
+
+@pytest.mark.parametrize("names", [({"vea": 1}, {}), ({}, {"vea": 1})])
+def test_what_is_known_of_a_component_that_is_not_there_is_refused(names: Any) -> None:
     with pytest.raises(SpecError, match="no component or group is called 'vea'"):
-        with_activations(FACTS, {"vea": 1})
+        with_known(FACTS, *names)

@@ -5,14 +5,10 @@ import torch
 
 from offload.cards import accelerator
 from offload.cards.accelerator import AcceleratorCard
-from offload.cards.base import COMPUTE, COPY, Event
-from offload.cards.device_memory import CONTEXT_BYTES, slack_bytes
+from offload.cards.base import COMPUTE
 from offload.errors import CardError, OrderError, StateError
-from offload.facts import CardFacts
+from tests.offload.cards.accelerator_kit import borne, sent
 from tests.offload.cards.fake_device import FakeTorch
-
-GIB = 1 << 30
-MIB = 1 << 20
 
 
 @pytest.fixture
@@ -23,25 +19,6 @@ def api() -> FakeTorch:
 @pytest.fixture
 def card(api) -> AcceleratorCard:
     return AcceleratorCard("cuda:0", api=api)
-
-
-def borne(card: AcceleratorCard, num_bytes: int) -> torch.Tensor:
-    memory = card.allocate(num_bytes, "net/forward")
-    born = card.event("born")
-    card.record(born, COMPUTE)
-    card.wait(born, COPY)
-    return memory
-
-
-def sent(card: AcceleratorCard, memory: torch.Tensor, source: torch.Tensor) -> Event:
-    card.copy(memory, source, "blocks.0", charge_to="net")
-    ready = card.event("ready")
-    card.record(ready, COPY)
-    return ready
-
-
-def plain(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.as_subclass(torch.Tensor)
 
 
 class TestStreams:
@@ -138,64 +115,6 @@ class TestStreams:
             card.allocate(256, "net/forward")
 
 
-class Leaving(AcceleratorCard):
-    """Leaves out every wait whose event's name starts so."""
-
-    without = "nothing"
-
-    def _wait(self, event: Event, stream: str, charge_to: str) -> None:
-        if not event.name.startswith(self.without):
-            super()._wait(event, stream, charge_to)
-
-
-def three_layers_in_one_place(card: AcceleratorCard, api: FakeTorch, seed: int) -> list[int]:
-    """Stream three layers through one place, the host far ahead; returns what the kernels read.
-
-    The place is memory that a kernel queued earlier still writes to, and goes to another owner
-    right after the end; the last copy is one that nobody reads.
-    """
-    read: list[int] = []
-    memory = card.allocate(256, "net/streamed")
-    api.launch(5, lambda: plain(memory).fill_(99))  # the memory's last owner, still queued
-    born, free, last = card.event("born"), card.event("free"), card.event("last_copy")
-    card.record(born, COMPUTE)
-    card.wait(born, COPY)
-    for layer in range(4):
-        if layer:
-            card.wait(free, COPY)
-        source = torch.full((256,), layer, dtype=torch.uint8)
-        card.copy(memory, source, f"blocks.{layer}", charge_to="net")
-        ready = card.event("ready")
-        card.record(ready, COPY)
-        card.record(last, COPY)
-        if layer < 3:
-            card.wait(ready, COMPUTE)
-            api.launch(1, lambda: read.append(int(plain(memory)[7])))
-            card.record(free, COMPUTE)
-    card.wait(last, COMPUTE)
-    card.release(memory)
-    api.launch(1, lambda: plain(memory).fill_(77))  # its next owner
-    api.launch(1, lambda: read.append(int(plain(memory)[7])))
-    api.run(seed)
-    return read
-
-
-class TestRaces:
-    """On streams that run late and in any order, as on a card."""
-
-    def test_the_protocol_reads_the_right_bytes_in_every_order_of_the_streams(self, api):
-        card = AcceleratorCard("cuda:0", api=api, check_order=True)
-        for seed in range(50):
-            assert three_layers_in_one_place(card, api, seed) == [0, 1, 2, 77]
-
-    @pytest.mark.parametrize("without", ["born", "free", "ready", "last_copy"])
-    def test_each_wait_that_is_left_out_is_seen_to_break_it(self, api, without):
-        card = Leaving("cuda:0", api=api)
-        card.without = without
-        runs = [three_layers_in_one_place(card, api, seed) for seed in range(50)]
-        assert any(run != [0, 1, 2, 77] for run in runs)
-
-
 class TestTimings:
     def test_a_copy_that_was_there_in_time_is_neither_waited_for_nor_measured(self, api, card):
         ready = sent(card, borne(card, 256), torch.zeros(256, dtype=torch.uint8))
@@ -269,114 +188,3 @@ class TestHostWaits:
         card.empty_cache()
         assert api.log == ["synchronize cuda:1", "reset peak cuda:1", "empty cache of 1"]
         assert api.current_index == 0
-
-
-def probe_of(api: FakeTorch, free: int):
-    facts = CardFacts(name="H", memory_bytes=api.total, free_bytes=free, uuid="GPU-1")
-    return lambda: facts
-
-
-class TestFacts:
-    def test_before_a_context_the_probe_tells_and_a_context_is_set_aside(self, api):
-        card = AcceleratorCard("cuda:0", api=api, probe=probe_of(api, 22 * GIB))
-        facts = card.facts()
-        assert (facts.name, facts.uuid, facts.free_bytes) == ("H", "GPU-1", 22 * GIB)
-        assert facts.reserve_bytes == CONTEXT_BYTES + slack_bytes(24 * GIB)
-        assert not api.initialized
-
-    def test_with_a_context_the_driver_tells_and_the_own_cache_is_free(self, api):
-        card = AcceleratorCard("cuda:0", api=api, probe=probe_of(api, 22 * GIB))
-        card.allocate(256, "net/permanent")
-        api.stats = {
-            "allocated_bytes.all.current": 3 * GIB,
-            "reserved_bytes.all.current": 5 * GIB,
-            "allocated_bytes.all.peak": 4 * GIB,
-        }
-        facts, usage = card.facts(), card.usage()
-        assert facts.free_bytes == 20 * GIB + 2 * GIB
-        assert facts.reserve_bytes == card.reserve_bytes == slack_bytes(24 * GIB)
-        assert (usage.allocated_bytes, usage.reserved_bytes) == (3 * GIB, 5 * GIB)
-        assert (usage.peak_bytes, usage.memory_bytes) == (4 * GIB, 24 * GIB)
-
-    def test_without_a_probe_the_driver_names_the_card(self, card):
-        facts = card.facts()
-        assert (facts.name, facts.memory_bytes, facts.free_bytes) == (
-            "Fake cuda",
-            24 * GIB,
-            20 * GIB,
-        )
-
-    @pytest.mark.parametrize(
-        ("total", "slack"), [(8 * GIB, 256 * MIB), (100 * GIB, 100 * GIB // 50)]
-    )
-    def test_slack_is_two_percent_and_at_least_a_quarter_of_a_gib(self, total, slack):
-        assert slack_bytes(total) == slack
-
-    def test_a_driver_that_does_not_tell_is_worked_around(self):
-        api = FakeTorch(kind="xpu")
-        api.tells_memory = False
-        api.stats = {"reserved_bytes.all.current": 4 * GIB, "allocated_bytes.all.current": GIB}
-        card = AcceleratorCard("xpu", api=api)
-        assert card.facts().free_bytes == 24 * GIB - GIB
-        assert card.pinner is None
-
-    def test_an_older_torch_is_asked_through_the_device_module(self, api, card):
-        del api.accelerator.get_memory_info
-        assert card.facts().free_bytes == 20 * GIB
-
-    def test_a_device_without_a_choice_of_allocators_is_fine(self, api, card):
-        del api.module.get_allocator_backend
-        assert card.allocate(256, "net/forward").numel() == 256
-
-    def test_a_staging_buffer_is_page_locked_and_may_be_written_in_any_mode(self, api, card):
-        with torch.inference_mode():
-            buffer = card.staging(4096)
-        assert api.log == ["pin 4096"]
-        assert not buffer.is_inference()
-        assert buffer.shape == (4096,)
-
-    def test_memory_is_page_locked_by_the_cards_own_runtime(self, api, card):
-        api.cuda = api.module
-        api.cuda.init = lambda: None
-        api.version = type("version", (), {"hip": None})
-        api.__file__ = "/nowhere/torch/__init__.py"
-        with pytest.raises(OSError, match=r"/nowhere/torch/lib/libc10_cuda\.so"):
-            card.pinner.register(0, 4096)
-
-
-class TestSmallerCard:
-    def test_it_has_what_the_cap_leaves_and_the_allocator_is_held_to_that(self, api):
-        """24 GiB with 2 GiB of others and 1 GiB of context, played as 8."""
-        card = AcceleratorCard(
-            "cuda:0", api=api, memory_bytes=8 * GIB, probe=probe_of(api, 22 * GIB)
-        )
-        assert card.facts().free_bytes == card.memory_bytes == 8 * GIB
-        api.free = 24 * GIB - 2 * GIB - 1 * GIB
-        card.allocate(256, "net/permanent")
-        assert api.fraction == pytest.approx((8 - 1) / 24)
-        api.free -= 3 * GIB
-        api.stats = {
-            "allocated_bytes.all.current": 2 * GIB,
-            "reserved_bytes.all.current": 3 * GIB,
-        }
-        assert card.facts().free_bytes == 8 * GIB - 1 * GIB - 2 * GIB
-        assert card.facts().reserve_bytes == slack_bytes(8 * GIB)
-
-    def test_a_full_real_card_leaves_less_than_the_cap(self, api):
-        card = AcceleratorCard("cuda:0", api=api, memory_bytes=8 * GIB)
-        api.free = GIB
-        assert card.facts().free_bytes <= GIB
-
-    def test_a_cap_above_the_card_is_the_card(self, api):
-        card = AcceleratorCard(
-            "cuda:0", api=api, memory_bytes=99 * GIB, probe=probe_of(api, 22 * GIB)
-        )
-        assert card.memory_bytes == 24 * GIB
-
-    def test_lifting_the_cap_gives_the_card_back(self, api):
-        card = AcceleratorCard("cuda:0", api=api, memory_bytes=8 * GIB)
-        card.allocate(256, "net/permanent")
-        card.lift_cap()
-        assert api.fraction == 1.0
-        assert card.memory_bytes == 24 * GIB
-        assert card.facts().free_bytes == 20 * GIB
