@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from offload.doors import Call, Wrapper, argument_names, door_names, given
+from offload.compiled import refuse_compiled
+from offload.doors import argument_names, door_names, given
 from offload.errors import StateError
 from offload.history import History, PassKind
 from offload.passes import Pass
@@ -20,6 +21,7 @@ from offload.report import ComponentUsage
 from offload.run import Run
 from offload.transfer import Transfer
 from offload.unit import Unit
+from offload.wrapper import Call, Wrapper
 
 
 class Owner(Protocol):
@@ -70,6 +72,8 @@ class Component:
             self._guard_door(self.root, name, name)
         if not self.lends:
             return
+        blocks = [unit.module for unit in self.layers if unit.module is not None]
+        refuse_compiled(self.name, self.root, blocks)
         inside: set[int] = {id(self.root)}
         for unit in self.layers:
             if unit.module is not None:
@@ -81,6 +85,14 @@ class Component:
                 and next(module.parameters(recurse=False), None) is not None
             ):
                 self._guard_door(module, "forward", path)
+
+    def _refuse_bypassed(self) -> None:
+        for wrapper in self._wrappers:
+            if self.lends and wrapper.is_bypassed:
+                raise StateError(
+                    f"a {type(wrapper.module).__name__} of {self.name} was compiled after attach, "
+                    "which hides its calls: compile within residency.suspended()"
+                )
 
     def unwatch(self) -> None:
         while self._wrappers:
@@ -107,7 +119,7 @@ class Component:
             with self._using(unit):
                 return call(*args, **kwargs)
 
-        self._wrappers.append(Wrapper(module, "forward", around))
+        self._wrappers.append(Wrapper(module, "forward", around, innermost=True))
 
     # --- a pass ------------------------------------------------------------------------------
     @contextmanager
@@ -127,6 +139,7 @@ class Component:
         history, usage = self.owner.history, self.owner.usage_of(self.name)
         if kind.door != "generate":  # it turns gradients off inside; units look for themselves
             self._refuse_unsafe()
+        self._refuse_bypassed()
         self.owner.make_room(self)
         usage.passes += 1
         if self.lends and self.run is None:

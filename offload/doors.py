@@ -1,56 +1,14 @@
-"""Wraps the calls through which a component's work begins: doors, layers, leaves of the trunk.
+"""The names of the calls through which a component's work begins, and what tells passes apart."""
 
-A wrapper stands in the instance's own ``__dict__``, under anything that others wrap around it
-later, and passes straight through once it is taken off. It decides nothing: it calls the component.
-"""
-
-import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from torch import nn
 
+from offload.wrapper import Call
+
 DOOR_NAMES = ("forward", "encode", "decode", "generate", "quantize")
-_ABSENT = object()
-
-Call = Callable[..., Any]
-
-
-class Guarded(Protocol):
-    """Runs ``call`` inside whatever the owner does around it."""
-
-    def __call__(self, call: Call, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any: ...
-
-
-class Wrapper:
-    """One replaced method of one module instance."""
-
-    def __init__(self, module: nn.Module, name: str, around: Guarded) -> None:
-        self.module, self.name = module, name
-        self.before = module.__dict__.get(name, _ABSENT)
-        self.original: Call = getattr(module, name)
-        self._around: Guarded | None = around
-        original = self.original
-
-        @functools.wraps(original)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if self._around is None:
-                return original(*args, **kwargs)
-            return self._around(original, args, kwargs)
-
-        self.wrapped = wrapped
-        module.__dict__[name] = wrapped
-
-    def remove(self) -> None:
-        """Restore the method; where others wrapped it since, let calls pass through."""
-        self._around = None  # a wrapper that stays behind holds on to nothing of ours
-        if self.module.__dict__.get(self.name) is not self.wrapped:
-            return
-        if self.before is _ABSENT:
-            del self.module.__dict__[self.name]
-        else:
-            self.module.__dict__[self.name] = self.before
 
 
 def door_names(root: nn.Module) -> list[str]:

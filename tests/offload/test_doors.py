@@ -11,8 +11,9 @@ from diffusers.hooks import HookRegistry, ModelHook
 from torch import nn
 
 from offload import Residency
-from offload.doors import Wrapper, argument_names, door_names, given
+from offload.doors import argument_names, door_names, given
 from offload.history import PassKind
+from offload.wrapper import Wrapper
 from tests.offload.conftest import Attach
 from tests.offload.nets import F, P, S, make_net, picture, plan_for, tokens, virtual_card
 from tests.offload.odd_nets import ManyDoors

@@ -8,9 +8,9 @@ from accelerate import cpu_offload
 from diffusers.hooks import apply_group_offloading, apply_layerwise_casting
 from torch import nn
 
-from offload import Residency, StateError
+from offload import Residency, SimulatedCard, StateError
 from tests.offload.conftest import Attach
-from tests.offload.nets import F, P, S, make_net, plan_for, tokens, virtual_card
+from tests.offload.nets import F, P, S, make_net, picture, plan_for, tokens, virtual_card
 
 PLANS = {"permanent": [P], "forward": [F], "streamed": [S], "mixed": [P, F, S]}
 any_plan = pytest.mark.parametrize("lifetimes", PLANS.values(), ids=PLANS.keys())
@@ -127,6 +127,66 @@ def test_guards_are_gone_after_detach_and_weights_are_equal_bit_for_bit(lifetime
     copied = copy.deepcopy(net)
     assert torch.equal(copied(tokens(1)), net(tokens(1)))
     assert {p.dtype for p in net.half().parameters()} == {torch.float16}
+
+
+# --- modes that keep or replay what a layer read ---------------------------------------------
+@pytest.mark.parametrize("lifetimes", [[F], [S], [P, F, S]])
+@pytest.mark.parametrize(
+    "call", [lambda net: net(tokens(1)), lambda net: net.blocks[2](picture(1))]
+)
+def test_gradients_into_weights_that_come_and_go_are_refused(
+    call, lifetimes, attach: Attach
+) -> None:
+    net = make_net().requires_grad_(True)
+    card = virtual_card()
+    plan = plan_for({"net": net}, lifetimes)
+    attach({"net": net}, plan, card)
+    with torch.enable_grad(), pytest.raises(StateError, match=r"call it under torch\.no_grad\(\)"):
+        call(net)
+    assert card.usage().allocated_bytes == plan.standing_bytes
+    call(net)  # without gradients
+
+
+def test_gradients_into_a_wholly_permanent_component_are_its_own_business(attach: Attach) -> None:
+    net = make_net().requires_grad_(True)
+    attach({"net": net}, plan_for({"net": net}, [P]))
+    with torch.enable_grad():
+        net(tokens(1)).sum().backward()
+    assert net.blocks[0].up.weight.grad is not None
+
+
+def test_gradients_that_no_weight_asks_for_are_no_reason_to_refuse(attach: Attach) -> None:
+    net = make_net()
+    attach({"net": net}, plan_for({"net": net}, [S]))
+    with torch.enable_grad():
+        net(tokens(1))
+
+
+class CapturingCard(SimulatedCard):
+    """Says that a graph is being captured while ``capturing`` is set."""
+
+    capturing = False
+
+    def is_capturing(self) -> bool:
+        return self.capturing
+
+
+@any_plan
+def test_a_graph_is_captured_only_of_a_wholly_permanent_component(
+    lifetimes, attach: Attach
+) -> None:
+    net = make_net()
+    plain = copy.deepcopy(net)
+    card = CapturingCard(memory_bytes=1 << 20, bytes_per_s=1e9, clock="virtual")
+    attach({"net": net}, plan_for({"net": net}, lifetimes), card)
+    card.capturing = True
+    if lifetimes == [P]:
+        net(tokens(1))
+    else:
+        with pytest.raises(StateError, match="while a graph is captured"):
+            net(tokens(1))
+    card.capturing = False
+    assert torch.equal(net(tokens(1)), plain(tokens(1)))
 
 
 # --- owners ----------------------------------------------------------------------------------

@@ -123,6 +123,20 @@ def test_a_large_unit_overwrites_several_stamps_and_names_them_all() -> None:
     assert window.take("d", 8) == (0, ["a", "b", "c"])
 
 
+def test_the_place_that_was_left_longest_ago_is_overwritten_first() -> None:
+    """Its last reader is the first to be done, whatever the order of the places."""
+    window: Window[str] = Window(9, 3)
+    for key in "abc":
+        window.take(key, 3)
+    for key in "cab":
+        window.leave(key)
+    assert window.take("d", 3) == (6, ["c"])
+    window.leave("d")
+    window.reuse("a")
+    window.leave("a")
+    assert window.take("e", 3) == (3, ["b"])
+
+
 def test_what_does_not_fit_beside_busy_units_waits() -> None:
     window: Window[str] = Window(8, 3)
     window.take("a", 4)
