@@ -10,14 +10,28 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from PIL.Image import Image
+
 from deployments.cards import wait_for_free_memory
 from deployments.config import AppConfig
 from deployments.errors import JobFailed
 from deployments.images import encode_png
 from deployments.messages import CardState, DrawnImage, GenerateJob, GenerateResult
 from deployments.pipeline import load_pipeline
+from deployments.recovery import recover
 from deployments.stages import Stages
-from offload import Budget, Card, Residency, explain, is_out_of_memory, is_sticky
+from deployments.steps import Cancelled, OnStep
+from offload import (
+    Budget,
+    Card,
+    RequestUsage,
+    Residency,
+    explain,
+    is_out_of_memory,
+    is_sticky,
+)
+
+Drawn = tuple[list[Image], RequestUsage, tuple[str, ...]]  # pictures, cost, what to tell the client
 
 WARM_UP_STEPS = 2
 SHRINK = 0.15  # of the budget: what is set aside more after each start that ran out of memory
@@ -68,17 +82,12 @@ class Engine:
     def warnings(self) -> tuple[str, ...]:
         return self._residency.plan.warnings
 
-    def draw(
-        self, job: GenerateJob, on_step: Callable[[int, int], None], cancelled: Callable[[], bool]
-    ) -> GenerateResult:
+    def draw(self, job: GenerateJob, on_step: OnStep, cancelled: Cancelled) -> GenerateResult:
         """The job's pictures; JobError, JobCancelled or JobFailed."""
         self._pipeline.check(job)
         began = time.perf_counter()
         try:
-            with self._residency.request() as usage:
-                pictures = self._pipeline.generate(job, on_step, cancelled)
-        except Exception as error:
-            raise self._judged(error, job) from error
+            pictures, usage, notes = self._draw(job, on_step, cancelled)
         finally:
             self.snapshot = self._residency.snapshot().to_dict()
         pairs = zip(pictures, job.seeds, strict=True)
@@ -86,9 +95,34 @@ class Engine:
             images=tuple(DrawnImage(png=encode_png(picture), seed=seed) for picture, seed in pairs),
             replica=self._name,
             usage=usage.to_dict(),
-            warnings=self._pipeline.warnings(job),
+            warnings=(*self._pipeline.warnings(job), *notes),
             seconds=time.perf_counter() - began,
         )
+
+    def _draw(self, job: GenerateJob, on_step: OnStep, cancelled: Cancelled) -> Drawn:
+        """Once more from the beginning, with a smaller plan, where the card ran out of memory."""
+        first = self._try(job, on_step, cancelled)
+        if not isinstance(first, str):
+            return (*first, ())
+        size = f"{job.width}x{job.height}"
+        report = recover(self._residency, self._card, first, size)
+        logger.warning(report)
+        second = self._try(job, on_step, cancelled)
+        if isinstance(second, str):
+            raise JobFailed(f"{report}; and again: {second}; ask for a smaller size than {size}")
+        return (*second, (f"drawn at the second try: {report}",))
+
+    def _try(
+        self, job: GenerateJob, on_step: OnStep, cancelled: Cancelled
+    ) -> tuple[list[Image], RequestUsage] | str:
+        """Pictures and cost, or the words of an out-of-memory error (its frames are gone then)."""
+        try:
+            with self._residency.request() as usage:
+                return self._pipeline.generate(job, on_step, cancelled), usage
+        except Exception as error:
+            if is_out_of_memory(error):
+                return str(error).splitlines()[0]
+            raise self._judged(error) from error
 
     def _place(self) -> Residency:
         """Place and warm up; out of memory means again, with more set aside.
@@ -139,15 +173,9 @@ class Engine:
         with residency.request():
             self._pipeline.generate(job, lambda step, of: None, lambda: False)
 
-    def _judged(self, error: Exception, job: GenerateJob) -> Exception:
-        """The same error, or what a client can do about it."""
+    def _judged(self, error: Exception) -> Exception:
+        """The same error, or that this replica is lost with it."""
         if is_sticky(error):
             self.sticky_error = str(error)
             return JobFailed(f"the card failed and this replica is replaced: {error}")
-        if is_out_of_memory(error):
-            self._card.empty_cache()
-            size = f"{job.width}x{job.height}"
-            return JobFailed(
-                f"the card ran out of memory at {size}; ask for a smaller size: {error}"
-            )
         return error

@@ -31,6 +31,16 @@ class Assembly:
     buffers: Unit
     home: torch.device  # where the module came from
     permanent: dict[Unit, torch.Tensor] = field(default_factory=dict)  # card, uint8 1-D each
+    adopted: list[Unit] = field(default_factory=list)  # added by others since: permanent
+
+    @property
+    def all_units(self) -> list[Unit]:
+        """Planned and adopted ones; the buffers are no unit."""
+        return [*self.units, *self.adopted]
+
+    @property
+    def adopted_bytes(self) -> int:
+        return sum(unit.num_bytes for unit in self.adopted)
 
     @classmethod
     def build(cls, root: nn.Module, plan: ComponentPlan, device: torch.device) -> "Assembly":
@@ -60,7 +70,7 @@ class Assembly:
 
     def take_apart(self, card: Card, store: HostStore) -> None:
         """Plain, complete parameters on the device they came from; card and store let go."""
-        for unit in [*self.units, self.buffers]:
+        for unit in [*self.all_units, self.buffers]:
             if unit.state is UnitState.LOADED:
                 continue
             source = unit.host if unit.memory is None else unit.memory
@@ -73,6 +83,35 @@ class Assembly:
         for memory in self.permanent.values():
             card.release(memory)
         self.permanent.clear()
+        self.adopted.clear()
+
+    def adopt(self, card: Card) -> int:
+        """Place parameters that others added, such as an adapter's, for good; returns their bytes.
+
+        Those of an adapter that was taken out again leave the card.
+        """
+        present = {id(parameter): name for name, parameter in self.root.named_parameters()}
+        for unit in [
+            u for u in self.adopted if not any(id(p) in present for p in u.parameters.values())
+        ]:
+            self.adopted.remove(unit)
+            unit.forget()
+            unit.memory = None
+            if unit in self.permanent:
+                card.release(self.permanent.pop(unit))
+        known = {id(p) for unit in self.all_units for p in unit.parameters.values()}
+        added = {n: p for n, p in self.root.named_parameters() if id(p) not in known}
+        if not added:
+            return 0
+        found = FoundUnit(f"added {len(self.adopted)}", None, None, added)
+        unit = Unit.build(found, Lifetime.PERMANENT, card.device)
+        placement = Placement(card, unit.num_bytes, self.plan.name)
+        try:
+            self._place(unit, placement, card.device)
+        finally:
+            placement.finish()
+        self.adopted.append(unit)
+        return unit.num_bytes
 
     def _ordered(self) -> Iterator[Unit]:
         yield self.buffers

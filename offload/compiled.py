@@ -16,7 +16,7 @@ def refuse_compiled(name: str, root: nn.Module, blocks: Iterable[nn.Module]) -> 
     """StateError, with what to do instead; for a component of which something is lent."""
     if is_compiled(root) or "_orig_mod" in root._modules:
         raise StateError(
-            f"{name} is compiled as a whole, so its layers cannot be brought in one by one: compile "
+            f"{name} is compiled as a whole, so its layers cannot be brought one by one: compile "
             "its repeated blocks instead (compile_repeated_blocks), or make it permanent"
         )
     for path, module in root.named_modules():

@@ -35,7 +35,12 @@ class Owner(Protocol):
     def scope(self) -> AbstractContextManager[object]:
         """The request in which a call happens: the running one, or one of its own."""
 
+    def refresh(self, component: "Component") -> None:
+        """Look at what others did to the module since the last request."""
+
     def make_room(self, component: "Component") -> None: ...
+
+    def failed(self, component: str) -> None: ...
 
     def usage_of(self, component: str) -> ComponentUsage: ...
 
@@ -64,6 +69,13 @@ class Component:
     def lends(self) -> bool:
         """Whether any unit is ever brought in; a wholly permanent component is only counted."""
         return any(u.lifetime is not Lifetime.PERMANENT and u.num_bytes for u in self.units)
+
+    def follow(self, plan: ComponentPlan) -> None:
+        """Take another plan of the same units, permanent ones unchanged; between requests only."""
+        lifetimes = {unit.name: unit.lifetime for unit in plan.units}
+        for unit in self.units:
+            unit.lifetime = lifetimes[unit.name]
+        self.plan = plan
 
     # --- watching ----------------------------------------------------------------------------
     def watch(self) -> None:
@@ -132,11 +144,14 @@ class Component:
                     yield
             except BaseException:
                 self.passing = None  # it teaches nothing
+                self.owner.failed(self.name)
                 raise
             self._finish()
 
     def _begin(self, kind: PassKind) -> None:
         history, usage = self.owner.history, self.owner.usage_of(self.name)
+        if usage.passes == 0:
+            self.owner.refresh(self)
         if kind.door != "generate":  # it turns gradients off inside; units look for themselves
             self._refuse_unsafe()
         self._refuse_bypassed()
@@ -187,14 +202,13 @@ class Component:
         if run is not None:
             run.end()
 
-    def refuse_new_parameters(self) -> None:
-        """StateError where the module's parameters are not the ones that were attached."""
-        known = {id(p) for unit in self.units for p in unit.parameters.values()}
-        found = dict(self.root.named_parameters())
-        strange = [path for path, parameter in found.items() if id(parameter) not in known]
-        if strange or len(found) != len(known):
+    def refuse_lost_parameters(self) -> None:
+        """StateError where the module no longer has the parameters that were attached."""
+        present = {id(parameter) for parameter in self.root.parameters()}
+        lost = [n for u in self.units for n, p in u.parameters.items() if id(p) not in present]
+        if lost:
             raise StateError(
-                f"the parameters of {self.name} were replaced, added or removed ({strange[:3]}): "
+                f"parameters of {self.name} were replaced or removed ({', '.join(lost[:3])}): "
                 "detach() before such a change and attach again after it"
             )
 

@@ -7,7 +7,7 @@ units on the card, whatever happened. Every call comes from the thread that atta
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 import torch
@@ -16,6 +16,7 @@ from torch import nn
 from offload.assembly import Assembly, Progress
 from offload.cards import Card, detect_card
 from offload.component import Component
+from offload.demotion import halved, say_halved
 from offload.errors import StateError
 from offload.facts import Budget, ComponentFacts
 from offload.guards import Guards, disown, own, refuse_other_offloaders, refuse_owned
@@ -23,19 +24,16 @@ from offload.history import History
 from offload.host_store import HostStore
 from offload.plan import Lifetime, ResidencyPlan
 from offload.planner import plan_residency
-from offload.report import (
-    CardReport,
-    ComponentReport,
-    ComponentUsage,
-    HostReport,
-    RequestUsage,
-    Snapshot,
-    placement_line,
-    readiness_line,
-)
+from offload.report import ComponentUsage, RequestUsage, Snapshot, placement_line, readiness_line
+from offload.room import runs_to_end
+from offload.sizes import format_bytes
+from offload.snapshots import take_snapshot
 from offload.spec import ResidencySpec
 from offload.survey import survey_component
+from offload.suspension import keep_changes, open_up, take_back
 from offload.transfer import Transfer
+from offload.unit import Unit
+from offload.weights import load_weights, named_weights
 from offload.wish import with_known
 
 logger = logging.getLogger("offload")
@@ -59,6 +57,7 @@ class Residency:
         self._request: RequestUsage | None = None
         self._recent: list[Component] = []  # with an open run, least recently used first
         self._suspended = False
+        self.failed_in = ""  # the component in which the last request's first error arose
 
     # --- attach and detach -------------------------------------------------------------------
     @classmethod
@@ -154,6 +153,7 @@ class Residency:
         """
         self._refuse_busy("begin a request")
         usage = self._request = RequestUsage()
+        self.failed_in = ""
         self.card.reset_peak()
         began_s = time.perf_counter()
         finished = False
@@ -195,77 +195,63 @@ class Residency:
         """The running request, or one for this call alone."""
         return nullcontext() if self._request is not None else self.request()
 
+    def failed(self, component: str) -> None:
+        """A pass of this component ended in an error; the first of a request counts."""
+        self.failed_in = self.failed_in or component
+
     def usage_of(self, component: str) -> ComponentUsage:
         assert self._request is not None
         return self._request.components.setdefault(component, ComponentUsage())
 
+    def refresh(self, component: Component) -> None:
+        """Adapters that were added unannounced are placed; what cannot work is refused."""
+        refuse_other_offloaders(component.name, component.root)
+        component.refuse_lost_parameters()
+        added = self._assemblies[component.name].adopt(self.card)
+        if added:
+            size = format_bytes(added)
+            logger.info(f"{component.name}: {size} added since attach stay on the card")
+
     def make_room(self, component: Component) -> None:
         """End other components' runs, least recently used first, until this one's fits."""
         others = [c for c in self._recent if c is not component and c.run is not None]
-        needed = self.plan.running_bytes_of(component.plan)
-        held = {
-            c.name: self.plan.running_bytes_of(c.plan) - c.plan.activation_bytes for c in others
-        }
-        budget = self.plan.budget.num_bytes - self.plan.standing_bytes
+        adopted = sum(assembly.adopted_bytes for assembly in self._assemblies.values())
         unknown = not self._simulated and component.plan.activation_bytes == 0
-        for other in others:
-            if other.passing is not None or (sum(held.values()) + needed <= budget and not unknown):
-                continue
+        for other in runs_to_end(self.plan, component, others, adopted, unknown=unknown):
             other.end_run()
-            del held[other.name]
         self._recent = [*(c for c in others if c.run is not None), component]
 
     # --- looking in --------------------------------------------------------------------------
     def snapshot(self) -> Snapshot:
         """The card, the host store and every component, from what is really held."""
         self.check_thread()
-        usage = self.card.usage()
-        card = CardReport(
-            name=self.card.name,
-            memory_bytes=usage.memory_bytes,
-            allocated_bytes=usage.allocated_bytes,
-            reserved_bytes=usage.reserved_bytes,
-            peak_bytes=usage.peak_bytes,
-        )
-        host = HostReport(
-            store_bytes=self._store.store_bytes, pinned_bytes=self._store.pinned_bytes, shared=False
-        )
-        reports = {name: self._report(component) for name, component in self._components.items()}
-        return Snapshot(card=card, host=host, components=reports)
-
-    def _report(self, component: Component) -> ComponentReport:
-        placed = self._assemblies[component.name].permanent
-        permanent = sum(memory.numel() for memory in placed.values())
-        lent = component.run.held_bytes if component.run is not None else 0
-        return ComponentReport.of(
-            component.plan,
-            on_card_bytes=permanent + lent,
-            host_bytes=sum(unit.host.numel() for unit in component.units if unit.host is not None),
-        )
+        return take_snapshot(self.card, self._store, self._assemblies, self._components)
 
     def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every parameter once, wherever it is: ("transformer.blocks.0.a.weight", tensor)."""
         self.check_thread()
-        for name, component in self._components.items():
-            for unit in component.units:
-                for path, tensor in unit.tensors().items():
-                    yield f"{name}.{path}", tensor
+        return named_weights(self._assemblies)
 
-    # --- suspend -----------------------------------------------------------------------------
+    # --- changing weights --------------------------------------------------------------------
+    def load_weights(self, pairs: Iterable[tuple[str, torch.Tensor]]) -> list[str]:
+        """Overwrite weights by the names of ``iter_weights``, permanent ones too; returns these.
+
+        Each is converted to the dtype it has. SpecError on an unknown name or another shape.
+        """
+        self._refuse_busy("load weights")
+        return load_weights(self._assemblies, pairs)
+
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Plain modules, in host memory but for the permanent units, to change or save weights.
 
-        Changes of data are kept, in place or not. Parameters may not be added, removed or replaced:
-        StateError at the end, and the modules are detached.
+        Changes of data are kept, in place or not; added parameters (adapters) are placed for good.
+        None may be removed or replaced: StateError at the end, and the modules are detached.
         """
         self._refuse_busy("suspend")
         self._suspended = True
         self._unwatch()
-        for component in self._components.values():
-            for unit in component.units:
-                if unit.host is not None:
-                    unit.bind(unit.host)
+        open_up(self._units())
         try:
             yield
         finally:
@@ -277,20 +263,32 @@ class Residency:
                 raise
 
     def _resume(self) -> None:
-        units = [unit for component in self._components.values() for unit in component.units]
-        for unit in units:
-            if unit.memory is not None:
-                unit.keep_changes(unit.memory)
+        units = self._units()
+        keep_changes(units)
         for component in self._components.values():
-            refuse_other_offloaders(component.name, component.root)
-            component.refuse_new_parameters()
-        for unit in units:
-            if unit.host is not None:
-                unit.release()
-                unit.forget()
-            elif unit.memory is not None:
-                unit.bind(unit.memory)
+            self.refresh(component)
+        take_back(units)
         self._watch()
+
+    def _units(self) -> list[Unit]:
+        return [unit for assembly in self._assemblies.values() for unit in assembly.all_units]
+
+    # --- out of memory -----------------------------------------------------------------------
+    def demote(self, component: str | None = None) -> str:
+        """After out of memory: halve what is lent to a component while it runs, until detach.
+
+        Without a name, the one in which the last request failed. Returns what was done, in words,
+        or "" where there is nothing left to give up. Call it outside the ``except`` block: the
+        error's frames hold activations.
+        """
+        self._refuse_busy("demote")
+        name = component or self.failed_in
+        smaller = halved(self.plan, name) if name else None
+        if smaller is None:
+            return ""
+        self.plan = smaller
+        self._components[name].follow(smaller[name])
+        return say_halved(smaller[name])
 
     def _refuse_busy(self, verb: str) -> None:
         self.check_thread()

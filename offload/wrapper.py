@@ -36,7 +36,9 @@ class Wrapper:
         if name == "forward" and is_compiled(module):
             name = COMPILED
         self.name = name
-        self._holder, self._slot = _innermost(module, name) if innermost else (module, name)
+        place = _innermost(module, name) if innermost else (module, name)
+        self._holder: Any
+        self._holder, self._slot = place
         self.before = _own(self._holder, self._slot)
         self.original: Call = getattr(self._holder, self._slot)
         self._around: Guarded | None = around

@@ -110,7 +110,7 @@ class Optimisers:
             optimiser.load_state_dict(saved)
 
 
-def rate_at(step: int, steps: int, warm_up: int = 50, tail: float = 0.4) -> float:
+def rate_at(step: int, steps: int, tail: float, warm_up: int = 50) -> float:
     """Share of the learning rate: up over `warm_up` steps, flat, down over the last `tail`."""
     up = min(1.0, (step + 1) / warm_up)
     down = min(1.0, (steps - step) / (steps * tail))

@@ -62,6 +62,20 @@ class Scene:
     items: tuple[Item, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """How often each kind of scene comes up, and how much a lone object's place and size vary."""
+
+    single: float
+    several: float
+    pair: float
+    looseness: float = 1.0
+
+
+BROAD = Mix(single=0.3, several=0.15, pair=0.55)
+MOSTLY_SINGLE = Mix(single=0.6, several=0.1, pair=0.3, looseness=0.5)
+
+
 def normalised(caption: str) -> str:
     """The caption's words without case, articles and spelling: what the held-out rule looks at."""
     return " ".join(
@@ -94,11 +108,15 @@ def default_background(colours: tuple[str, ...]) -> str:
     return next(name for name in DEFAULT_BACKGROUNDS if name not in colours)
 
 
-def draw_lots(rng: random.Random) -> Scene:
+def draw_lots(rng: random.Random, mix: Mix = BROAD) -> Scene:
     """One random scene whose caption is not held out."""
-    makers = (_single, _several, _pair)
+    weights = (mix.single, mix.several, mix.pair)
     while True:
-        scene = rng.choices(makers, weights=(0.3, 0.15, 0.55))[0](rng)
+        kind = rng.choices(("single", "several", "pair"), weights)[0]
+        if kind == "single":
+            scene = _single(rng, mix.looseness)
+        else:
+            scene = _several(rng) if kind == "several" else _pair(rng)
         if not is_held_out(scene.caption):
             return scene
 
@@ -138,16 +156,17 @@ def _jitter(rng: random.Random, amount: float) -> float:
     return rng.uniform(-amount, amount)
 
 
-def _single(rng: random.Random) -> Scene:
+def _single(rng: random.Random, looseness: float) -> Scene:
     colour, shape = rng.choice(list(COLOURS)), rng.choice(SHAPES)
-    x, y, radius = 0.5 + _jitter(rng, 0.06), 0.5 + _jitter(rng, 0.06), rng.uniform(0.25, 0.31)
+    x, y = (0.5 + _jitter(rng, 0.06 * looseness) for _ in range(2))
+    radius = 0.28 + _jitter(rng, 0.03 * looseness)
     text = named(colour, shape, with_article=rng.random() < 0.75)
     kind = rng.random()
     if kind < 0.2:
         size = rng.choice(list(SIZES))
         prefix = "a " if text.startswith(("a ", "an ")) else ""
         text = f"{prefix}{size} {colour} {shape}"
-        radius = SIZES[size] * rng.uniform(0.92, 1.0)
+        radius = SIZES[size] * rng.uniform(1.0 - 0.08 * looseness, 1.0)
     elif kind < 0.4:
         where = rng.choice(list(POSITIONS))
         dx, dy = POSITIONS[where]

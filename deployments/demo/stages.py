@@ -21,6 +21,7 @@ class Limits:
 
     steps: int
     until_s: float
+    tail: float = 0.4  # share of the steps over which the learning rate falls
     save_every: int = 100
 
 
@@ -45,7 +46,7 @@ def run_stage(
     while step < limits.steps and time.monotonic() < limits.until_s:
         loss = loss_at(step)
         loss.backward()  # type: ignore[no-untyped-call]
-        optimisers.step(rate_at(step, limits.steps), step)
+        optimisers.step(rate_at(step, limits.steps, limits.tail), step)
         smooth = loss.item() if step == first else 0.98 * smooth + 0.02 * loss.item()
         step += 1
         if step % 25 == 0:

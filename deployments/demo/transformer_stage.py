@@ -4,12 +4,14 @@ Knows tensors and lengths; the pictures and words were turned into them before.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+BATCH = 32
 SLOTS = 16  # the encoder's image slots for one picture: 2x2 latent tokens each
 GRID = (1, 8, 8)  # frames, rows, columns of latent tokens
 MIXED = 0.15  # share of batches with prompts of several lengths, padded
@@ -44,30 +46,36 @@ def embedded(pipeline: Any, captions: list[str], batch: int = 64) -> list[Tensor
 class FlowLoss:
     """The transformer's loss at a step: the velocity from data to noise, squared error."""
 
-    def __init__(self, transformer: Any, examples: Examples, seed: int, batch: int = 32) -> None:
+    def __init__(self, transformer: Any, gather: Callable[[], Examples], seed: str) -> None:
         self._transformer = transformer
-        self._examples = examples
+        self._gather = gather
         self._seed = seed
-        self._batch = batch
-        by_length: dict[int, list[int]] = {}
-        for index, rows in enumerate(examples.embeddings):
-            by_length.setdefault(rows.shape[0], []).append(index)
-        self._buckets = [found for found in by_length.values() if len(found) >= batch]
-        self._weights = [len(found) for found in self._buckets]
+        self._examples: Examples | None = None  # gathered at the first step
+        self._buckets: list[list[int]] = []  # indices of examples, by length of their prompts
 
     def __call__(self, step: int) -> Tensor:
-        rng = random.Random(f"flow {self._seed} {step}")
+        if self._examples is None:
+            self._examples = self._gather()
+            self._fill_buckets(self._examples.embeddings)
+        examples = self._examples
+        rng = random.Random(f"{self._seed} {step}")
         generator = torch.Generator().manual_seed(rng.getrandbits(48))
         if rng.random() < MIXED:
-            chosen = rng.sample(range(len(self._examples.embeddings)), self._batch)
+            chosen = rng.sample(range(len(examples.embeddings)), BATCH)
             rows = [
-                self._examples.blank if rng.random() < BLANK else self._examples.embeddings[i]
-                for i in chosen
+                examples.blank if rng.random() < BLANK else examples.embeddings[i] for i in chosen
             ]
         else:
-            chosen = rng.sample(rng.choices(self._buckets, self._weights)[0], self._batch)
-            rows = [self._examples.embeddings[i] for i in chosen]
-        return self._loss(self._examples.latents[chosen], rows, generator)
+            weights = [len(bucket) for bucket in self._buckets]
+            chosen = rng.sample(rng.choices(self._buckets, weights)[0], BATCH)
+            rows = [examples.embeddings[i] for i in chosen]
+        return self._loss(examples.latents[chosen], rows, generator)
+
+    def _fill_buckets(self, embeddings: list[Tensor]) -> None:
+        by_length: dict[int, list[int]] = {}
+        for index, rows in enumerate(embeddings):
+            by_length.setdefault(rows.shape[0], []).append(index)
+        self._buckets = [found for found in by_length.values() if len(found) >= BATCH]
 
     def _loss(self, data: Tensor, rows: list[Tensor], generator: torch.Generator) -> Tensor:
         count = data.shape[0]

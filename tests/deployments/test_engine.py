@@ -198,6 +198,51 @@ def test_a_job_that_runs_out_of_memory_says_what_to_do_and_the_replica_lives(pai
     assert draw(pair[0]).images
 
 
+def full_for(engine: Engine, times: int) -> None:
+    """Let the last transformer block run out of memory so many times."""
+    left = [times]
+
+    def fail(*_: object) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise torch.OutOfMemoryError("no room for 1 GiB of activations")
+
+    block = engine._pipeline.components["transformer"].transformer_blocks[-1]
+    block.register_forward_pre_hook(fail)
+
+
+def lent() -> AppConfig:
+    """A card on which the transformer is lent while it runs."""
+    components = {"transformer": {"resident_layers": "all", "lifetime": "forward"}, "vae": "all"}
+    return config(components=components)
+
+
+def test_out_of_memory_is_answered_once_with_a_smaller_plan_and_the_same_picture():
+    engine = engine_of(lent())
+    before = draw(engine)
+    full_for(engine, 1)
+    after = draw(engine)
+    assert after.images == before.images
+    (note,) = after.warnings
+    assert note.startswith("drawn at the second try: the card ran out of memory at 64x64, in trans")
+    assert "no room for 1 GiB of activations" in note
+    assert "`transformer: {resident_layers: 6}` in components plans so from the start" in note
+    report = next(report for report in engine.components if report["name"] == "transformer")
+    assert report["resident_layers"] == 6  # the demotion holds
+    again = draw(engine)
+    assert again.images == before.images
+    assert again.warnings == ()
+
+
+def test_out_of_memory_twice_fails_the_job_with_the_report_and_the_next_one_is_right():
+    engine = engine_of(lent())
+    before = draw(engine)
+    full_for(engine, 2)
+    with pytest.raises(JobFailed, match=r"keeps 6 of 12 layers.*and again: no room.*smaller size"):
+        draw(engine)
+    assert draw(engine).images == before.images
+
+
 def test_a_card_that_fails_for_good_marks_the_engine(monkeypatch):
     engine = engine_of(config())
     failing(engine, torch.AcceleratorError("CUDA error: an illegal memory access"), monkeypatch)

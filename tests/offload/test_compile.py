@@ -1,7 +1,8 @@
-"""Guarantee: compiled blocks run under streaming, one graph a class; what cannot work is refused."""
+"""Guarantee: compiled blocks run streamed, one graph a class; what cannot work is refused."""
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch._dynamo.utils import counters
 
 from offload import Residency, StateError
 from tests.offload.conftest import Attach
-from tests.offload.nets import F, P, S, Net, make_net, picture, plan_for, tokens, virtual_card
+from tests.offload.nets import F, Net, P, S, make_net, picture, plan_for, tokens, virtual_card
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,9 @@ def test_compiled_blocks_make_one_graph_and_equal_the_plain_module(lifetimes, at
 def test_compiling_within_suspended_works_and_detach_leaves_the_blocks_compiled() -> None:
     net = make_net()
     plain = copy.deepcopy(net)
-    residency = Residency.attach({"net": net}, card=virtual_card(), plan=plan_for({"net": net}, [S]))
+    residency = Residency.attach(
+        {"net": net}, card=virtual_card(), plan=plan_for({"net": net}, [S])
+    )
     net(tokens(1))
     backend = CompileCounterWithBackend("aot_eager")
     with residency.suspended():
@@ -74,14 +77,16 @@ def test_a_model_compiled_whole_is_refused_unless_all_of_it_is_permanent(lifetim
     net.compile(backend="aot_eager")
     with pytest.raises(StateError, match="compiled as a whole"):
         Residency.attach({"net": net}, card=virtual_card(), plan=plan_for({"net": net}, lifetimes))
-    residency = Residency.attach({"net": net}, card=virtual_card(), plan=plan_for({"net": net}, [P]))
+    residency = Residency.attach(
+        {"net": net}, card=virtual_card(), plan=plan_for({"net": net}, [P])
+    )
     assert torch.equal(net(tokens(1)), expected)
     residency.detach()
 
 
 def test_an_optimized_module_is_refused_too() -> None:
     net = make_net()
-    whole = torch.compile(net, backend="aot_eager")
+    whole: Any = torch.compile(net, backend="aot_eager")
     with pytest.raises(StateError, match="compiled as a whole"):
         Residency.attach({"net": whole}, card=virtual_card(), plan=plan_for({"net": whole}, [S]))
 

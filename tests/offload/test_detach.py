@@ -26,6 +26,21 @@ def _quick_collection() -> Iterator[None]:
     gc.unfreeze()
 
 
+class CountingCard(SimulatedCard):
+    """Counts the allocations that were not given back, whether or not their memory has died."""
+
+    num_held = 0
+
+    def _allocate(self, num_bytes: int, label: str) -> torch.Tensor:
+        memory = super()._allocate(num_bytes, label)
+        self.num_held += 1
+        return memory
+
+    def _release(self, tensor: torch.Tensor) -> None:
+        super()._release(tensor)
+        self.num_held -= 1
+
+
 class Fingerprint:
     """What must be the same after as before; buffers may have new values, not be new objects."""
 
@@ -61,13 +76,14 @@ class Fingerprint:
 def test_modules_come_back_plain_complete_and_the_same_objects(lifetimes) -> None:
     modules = {"transformer": make_net(1), "vae": make_net(2, depth=3)}
     before = Fingerprint(modules)
-    card = virtual_card()
+    card = CountingCard(memory_bytes=1 << 20, bytes_per_s=1e9, clock="virtual")
     residency = Residency.attach(modules, card=card, plan=plan_for(modules, lifetimes))
     with residency.request():
         modules["transformer"](tokens(1), picture(1))
         modules["vae"].decode(picture(2))
     residency.detach()
     assert Fingerprint(modules) == before
+    assert card.num_held == 0
     assert card.ledger() == {}
     assert card.num_copies_in_flight == 0
     assert residency._store.store_bytes == 0

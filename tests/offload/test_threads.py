@@ -73,9 +73,10 @@ def test_a_call_from_another_thread_while_a_pass_runs_is_refused(
     errors: list[BaseException | None] = []
 
     def inside(*_: object) -> None:
+        handle.remove()
         errors.append(elsewhere(lambda: CALLS[name](residency, net)))
 
-    net.blocks[2].up.register_forward_pre_hook(inside)
+    handle = net.blocks[2].up.register_forward_pre_hook(inside)
     assert torch.equal(net(tokens(1)), plain(tokens(1)))
     assert [type(error) for error in errors] == [StateError]
 
@@ -87,9 +88,10 @@ def test_a_running_layer_called_by_another_thread_is_refused(attach: Attach) -> 
     errors: list[BaseException | None] = []
 
     def inside(*_: object) -> None:
+        handle.remove()
         errors.append(elsewhere(lambda: net.blocks[2](picture(1))))
 
-    net.blocks[2].up.register_forward_pre_hook(inside)
+    handle = net.blocks[2].up.register_forward_pre_hook(inside)
     with residency.request():
         assert torch.equal(net(tokens(1)), plain(tokens(1)))
     assert [type(error) for error in errors] == [StateError]
