@@ -140,7 +140,7 @@ class Engine:
             gc.collect()
             self._card.empty_cache()
             budget_bytes = Budget.of(self._card.facts()).num_bytes
-            self._card.reserve_bytes += int(SHRINK * budget_bytes)
+            self._card.set_aside_bytes += int(SHRINK * budget_bytes)
 
     def _try_to_place(self) -> Residency:
         stages = self._stages

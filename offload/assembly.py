@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from offload.cards.base import Card
 from offload.checkpoint import Placement
+from offload.errors import StateError
 from offload.host_store import HostStore
 from offload.plan import ComponentPlan, Lifetime
 from offload.survey import FoundUnit, find_units, storage_key, unique_buffers
@@ -44,9 +45,16 @@ class Assembly:
 
     @classmethod
     def build(cls, root: nn.Module, plan: ComponentPlan, device: torch.device) -> "Assembly":
-        """Read the layout; nothing moves yet."""
+        """Read the layout; nothing moves yet. StateError where the plan is not of this module."""
         lifetimes = {unit.name: unit.lifetime for unit in plan.units}
-        units = [Unit.build(found, lifetimes[found.name], device) for found in find_units(root)]
+        found_units = find_units(root)
+        names = [found.name for found in found_units]
+        if names != [unit.name for unit in plan.units]:
+            raise StateError(
+                f"the plan of {plan.name} has {len(plan.units)} units and the module {len(names)}, "
+                "or others: plan again from a survey of this module"
+            )
+        units = [Unit.build(found, lifetimes[found.name], device) for found in found_units]
         first = next(root.parameters(), None)
         home = torch.device("cpu") if first is None else first.device
         return cls(root, plan, units, _buffer_unit(root, device), home)
@@ -71,6 +79,7 @@ class Assembly:
     def take_apart(self, card: Card, store: HostStore) -> None:
         """Plain, complete parameters on the device they came from; card and store let go."""
         for unit in [*self.all_units, self.buffers]:
+            _move_whole(unit, self.home)
             if unit.state is UnitState.LOADED:
                 continue
             source = unit.host if unit.memory is None else unit.memory
@@ -119,13 +128,18 @@ class Assembly:
         yield from (u for u in self.units if u.lifetime is not Lifetime.PERMANENT)
 
     def _place(self, unit: Unit, placement: Placement, device: torch.device) -> None:
-        for parameter in unit.parameters.values():
-            if is_traceable_wrapper_subclass(parameter):
-                moved = nn.Parameter(parameter.to(device), requires_grad=parameter.requires_grad)
-                torch.utils.swap_tensors(parameter, moved)
+        _move_whole(unit, device)
         if unit.num_bytes:
             label = f"{self.plan.name}/permanent/{unit.name}"
             self.permanent[unit] = placement.place(unit, label)
+
+
+def _move_whole(unit: Unit, device: torch.device) -> None:
+    """Parameters that only move as a whole; identity kept."""
+    for parameter in unit.parameters.values():
+        if is_traceable_wrapper_subclass(parameter) and parameter.device != device:
+            moved = nn.Parameter(parameter.to(device), requires_grad=parameter.requires_grad)
+            torch.utils.swap_tensors(parameter, moved)
 
 
 def _buffer_unit(root: nn.Module, device: torch.device) -> Unit:

@@ -77,7 +77,7 @@ class AcceleratorCard(Card):
             name=self.name,
             memory_bytes=self.memory_bytes,
             free_bytes=self._memory.free_bytes,
-            reserve_bytes=self.reserve_bytes,
+            reserve_bytes=self.reserve_bytes + self.set_aside_bytes,
             copy_bytes_per_s=self._copy_bytes_per_s(),
             uuid=self._memory.card.uuid,
         )

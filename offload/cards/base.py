@@ -63,6 +63,7 @@ class Card(ABC):
     reserve_bytes: int
     order: OrderChecker | None = None
     timings: dict[str, Timing] = field(default_factory=dict)
+    set_aside_bytes: int = 0  # on top of the reserve: what a start that ran out of memory adds
     pinner: Pinner | None = None  # page-locks host memory; None: the card has no use for it
 
     # --- facts -------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class MpsCard(Card):
             name=self.name,
             memory_bytes=self.memory_bytes,
             free_bytes=max(0, self.memory_bytes - self._allocated_bytes()),
-            reserve_bytes=self.reserve_bytes,
+            reserve_bytes=self.reserve_bytes + self.set_aside_bytes,
         )
 
     def usage(self) -> CardUsage:

@@ -68,7 +68,7 @@ class SimulatedCard(Card):
             name=self.name,
             memory_bytes=self.memory_bytes,
             free_bytes=max(0, self.free_bytes),
-            reserve_bytes=self.reserve_bytes,
+            reserve_bytes=self.reserve_bytes + self.set_aside_bytes,
             copy_bytes_per_s=self._link.bytes_per_s,
             simulated=True,
         )

@@ -19,7 +19,7 @@ Mask = NDArray[np.bool_]
 GRID = 48  # side of the square that blobs are stretched to
 STANDS_OUT = 45.0  # distance in sRGB from the background
 LEAST_AREA = 0.004  # of the picture; smaller blobs are specks
-LEAST_AGREEMENT = 0.72  # intersection over union with the best outline
+LEAST_AGREEMENT = 0.65  # intersection over union with the best outline
 FURTHEST_COLOUR = 60.0  # distance in sRGB from the nearest named colour
 
 

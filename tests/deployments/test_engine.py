@@ -264,7 +264,7 @@ def test_out_of_memory_at_start_means_a_smaller_plan_and_not_the_end():
     card = CrampedCard(memory_bytes=16 << 20, bytes_per_s=1e9, name="cramped")
     engine = engine_of(config(), card=card)
     assert engine.snapshot["card"]["peak_bytes"] <= 9 << 20
-    assert card.reserve_bytes > 0
+    assert card.set_aside_bytes > 0
     assert draw(engine).images
 
 

@@ -157,3 +157,19 @@ def test_a_plan_with_not_a_byte_to_spare_runs() -> None:
             net(tokens(seed), picture(seed))
     assert usage.peak_bytes == plan.peak_bytes
     residency.detach()
+
+
+def test_a_plan_of_another_module_is_refused_and_nothing_is_left() -> None:
+    net = make_net(depth=5)
+    card = virtual_card()
+    with pytest.raises(StateError, match="the plan of net has 9 units and the module 8"):
+        Residency.attach({"net": net}, card=card, plan=plan_for({"net": make_net(depth=6)}, [P]))
+    assert card.ledger() == {}
+    Residency.attach({"net": net}, card=card, plan=plan_for({"net": net}, [P])).detach()
+
+
+def test_what_is_set_aside_is_no_budget() -> None:
+    card = virtual_card(1 << 20)
+    before = card.facts().reserve_bytes
+    card.set_aside_bytes += 1 << 10
+    assert card.facts().reserve_bytes == before + (1 << 10)
