@@ -33,6 +33,25 @@ class ModelConfig(StrictModel):
     """Exceptions by component, such as ``vae: float32``."""
     revision: str | None = None
     local_files_only: bool = True
+    sizes: tuple[str, ...] = ()
+    """Sizes it was trained for; another one is drawn with a warning. Empty: any."""
+
+    @field_validator("sizes")
+    @classmethod
+    def _check_sizes(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for size in value:
+            parse_size(size)
+        return value
+
+    def size_warnings(self, width: int, height: int) -> tuple[str, ...]:
+        """What to tell a client whose picture has a size that the model never saw."""
+        if not self.sizes or f"{width}x{height}" in self.sizes:
+            return ()
+        trained = ", ".join(self.sizes)
+        return (
+            f"size is {width}x{height}; {self.name} was trained for {trained}, and the picture may "
+            "repeat or cut off what was asked",
+        )
 
     @property
     def source(self) -> str:
@@ -162,8 +181,8 @@ class ServerConfig(StrictModel):
     api_keys_file: str | None = None
     """One key a line; requests then need ``Authorization: Bearer KEY``."""
     request_timeout_s: float = Field(default=300, gt=0)
-    sleep_after_s: None = None
-    """Reserved: replicas do not sleep yet."""
+    sleep_after_s: float | None = Field(default=None, gt=0)
+    """Idle seconds after which a replica gives its card back until the next job; null: never."""
 
 
 class AppConfig(StrictModel):

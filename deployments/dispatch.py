@@ -34,6 +34,18 @@ async def send(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
+async def tell(replicas: DeploymentHandle[Any], replica_id: str, what: str) -> dict[str, Any]:
+    """What one replica answers to ``sleep`` or ``wake``, once its running job has ended."""
+    handle = replicas.options(session_id=replica_id, stream=False)
+    try:
+        answer: dict[str, Any] = await getattr(handle, what).remote()
+    except ActorDiedError:
+        raise JobFailed(f"the replica {replica_id} died; Serve starts another") from None
+    except RayTaskError as error:
+        raise _cause(error) from None
+    return answer
+
+
 async def _follow(handle: DeploymentHandle[Any], job: GenerateJob) -> GenerateResult:
     """Read the replica's messages up to the result; stop the job if the reader is stopped."""
     stream = handle.generate.remote(job.to_dict())

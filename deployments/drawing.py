@@ -56,4 +56,6 @@ def draw(
             )
     finally:
         residency.detach()
-    return Drawing(images=images, usage=usage, load_s=load_s, warnings=pipeline.warnings(job))
+    size = config.model.size_warnings(job.width, job.height)
+    warnings = (*size, *pipeline.warnings(job))
+    return Drawing(images=images, usage=usage, load_s=load_s, warnings=warnings)

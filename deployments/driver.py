@@ -18,15 +18,15 @@ from deployments.admission import admit, read_request, warnings_of
 from deployments.api import create_api
 from deployments.backend import Readiness
 from deployments.config import AppConfig
-from deployments.dispatch import send
+from deployments.dispatch import send, tell
 from deployments.errors import JobCancelled, JobError, ReplicaNotFound, built_in
 from deployments.fleet import FLEET, Totals
-from deployments.messages import GenerateJob, GenerateResult, ReplicaState, State
+from deployments.messages import GenerateJob, GenerateResult, ReplicaState
 from deployments.metrics import Exposition
 from deployments.openness import warn_if_open
+from deployments.rank import ABLE
 
 logger = logging.getLogger("ray.serve")
-SERVING = (State.READY, State.BUSY)
 
 
 class Driver:
@@ -60,6 +60,25 @@ class Driver:
             "replica": result.replica,
             "warnings": [*warnings_of(wire), *result.warnings],
         }
+
+    async def sleep(self, replica_id: str | None = None) -> dict[str, Any]:
+        """Give one card back, or all, until the next job or ``wake``: ``{"replicas": [...]}``."""
+        return await self._tell("sleep", replica_id)
+
+    async def wake(self, replica_id: str | None = None) -> dict[str, Any]:
+        """Take the card again; without an id every replica does."""
+        return await self._tell("wake", replica_id)
+
+    async def _tell(self, what: str, replica_id: str | None) -> dict[str, Any]:
+        able = [state.id for state in self.states() if state.state in ABLE]
+        try:
+            if replica_id is not None and replica_id not in able:
+                raise ReplicaNotFound(f"no replica {replica_id!r} is up; see /fleet")
+            ids = able if replica_id is None else [replica_id]
+            answers = await asyncio.gather(*(tell(self._replicas, id_, what) for id_ in ids))
+        except Exception as error:
+            raise built_in(error) from None
+        return {"replicas": answers}
 
     async def report(self, state: Mapping[str, Any]) -> None:
         """A replica that starts says where it stands."""
@@ -99,7 +118,7 @@ class Driver:
     def readiness(self) -> Readiness:
         """Ready as soon as one replica is."""
         states = self.states()
-        if any(state.state in SERVING for state in states):
+        if any(state.state in ABLE for state in states):
             return Readiness(ready=True, state="ready")
         if not states:
             return Readiness(ready=False, state="starting", detail="waiting for the first replica")

@@ -7,7 +7,7 @@ attributes happens on one thread.
 import gc
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from PIL.Image import Image
@@ -21,6 +21,7 @@ from deployments.pipeline import load_pipeline
 from deployments.recovery import recover
 from deployments.stages import Stages
 from deployments.steps import Cancelled, OnStep
+from deployments.warm_up import attach_and_warm_up
 from offload import (
     Budget,
     Card,
@@ -86,6 +87,7 @@ class Engine:
         """The job's pictures; JobError, JobCancelled or JobFailed."""
         self._pipeline.check(job)
         began = time.perf_counter()
+        self.wake()
         try:
             pictures, usage, notes = self._draw(job, on_step, cancelled)
         finally:
@@ -95,9 +97,43 @@ class Engine:
             images=tuple(DrawnImage(png=encode_png(picture), seed=seed) for picture, seed in pairs),
             replica=self._name,
             usage=usage.to_dict(),
-            warnings=(*self._pipeline.warnings(job), *notes),
+            warnings=(
+                *self._config.model.size_warnings(job.width, job.height),
+                *self._pipeline.warnings(job),
+                *notes,
+            ),
             seconds=time.perf_counter() - began,
         )
+
+    @property
+    def asleep(self) -> bool:
+        return self._residency.asleep
+
+    def sleep(self) -> None:
+        """Give the whole card back until ``wake`` or the next job; idempotent."""
+        self._residency.sleep()
+        self.snapshot = self._residency.snapshot().to_dict()
+
+    def wake(self) -> None:
+        """Take the card again; JobFailed where it or the checkpoint changed since. Idempotent."""
+        if not self.asleep:
+            return
+        try:
+            self._residency.wake()
+        except Exception as error:
+            failure = self._cannot_wake(error)
+        else:
+            self.snapshot = self._residency.snapshot().to_dict()
+            return
+        raise failure
+
+    def _cannot_wake(self, error: Exception) -> JobFailed:
+        """Lack of memory may pass; anything else costs this replica its life."""
+        if is_out_of_memory(error):
+            said = str(error).splitlines()[0]
+            return JobFailed(f"others took the card's memory while this replica slept: {said}")
+        self.sticky_error = str(error)
+        return JobFailed(f"this replica cannot wake and is replaced: {error}")
 
     def _draw(self, job: GenerateJob, on_step: OnStep, cancelled: Cancelled) -> Drawn:
         """Once more from the beginning, with a smaller plan, where the card ran out of memory."""
@@ -143,25 +179,23 @@ class Engine:
             self._card.set_aside_bytes += int(SHRINK * budget_bytes)
 
     def _try_to_place(self) -> Residency:
+        residency = attach_and_warm_up(self._attach, self._warm_up, logger.warning)
+        self.snapshot = residency.snapshot().to_dict()
+        return residency
+
+    def _attach(self, keep_in_trunk: Mapping[str, Collection[str]]) -> Residency:
         stages = self._stages
         with stages.stage("place", "planning"):
-            residency = Residency.attach(
+            return Residency.attach(
                 self._pipeline.components,
                 card=self._card,
                 spec=self._config.to_spec(),
                 activation_bytes=self._config.activation_bytes,
                 passes=self._config.passes,
+                keep_in_trunk=keep_in_trunk,
                 log=logger.info,
                 progress=stages.placing,
             )
-        with stages.stage("warm-up", "drawing a first picture"):
-            try:
-                self._warm_up(residency)
-            except BaseException:
-                residency.detach()
-                raise
-        self.snapshot = residency.snapshot().to_dict()
-        return residency
 
     def _warm_up(self, residency: Residency) -> None:
         """A short job of the default size: what it teaches, the first request already has."""
@@ -170,7 +204,7 @@ class Engine:
         job = GenerateJob(
             request_id="warm-up", prompt="a circle", width=width, height=height, steps=steps, seed=0
         )
-        with residency.request():
+        with self._stages.stage("warm-up", "drawing a first picture"), residency.request():
             self._pipeline.generate(job, lambda step, of: None, lambda: False)
 
     def _judged(self, error: Exception) -> Exception:

@@ -20,6 +20,7 @@ from deployments.errors import JobError, JobFailed, ModelError
 from deployments.loading import ModelFolder, check_model_folder, find_model_folder
 from deployments.messages import GenerateJob
 from deployments.steps import Cancelled, OnStep, StepWatch
+from deployments.upcast import hold_upcast, rest
 
 # Fields of a job under the names that pipelines give them; None leaves the pipeline's default.
 ARGUMENTS = {
@@ -103,6 +104,7 @@ class LoadedPipeline:
 
     def _draw(self, job: GenerateJob, seed: int, watch: StepWatch) -> Image:
         self._renew_schedulers()
+        rest(self.components.values())
         with torch.no_grad():
             result = self._pipeline(
                 **self._arguments(job),
@@ -149,6 +151,7 @@ def load_pipeline(
         trust_remote_code=False,
     )
     loaded = LoadedPipeline(pipeline)
+    hold_upcast(type(pipeline), loaded.components.values())
     for part in loaded.components.values():
         part.requires_grad_(False)
     _apply_settings(loaded, components or {})
@@ -164,24 +167,7 @@ def component_dtypes(model: ModelConfig, folder: ModelFolder) -> dict[str, torch
             f"{', '.join(folder.components)}"
         )
     dtypes = {name: getattr(torch, model.dtype_of(name)) for name in folder.components}
-    for name, files in folder.components.items():
-        if dtypes[name] is torch.float16 and _is_upcast(files.class_name, files.config):
-            dtypes[name] = torch.float32
     return {"default": getattr(torch, model.dtype), **dtypes}
-
-
-def _is_upcast(class_name: str, config: Mapping[str, Any]) -> bool:
-    """Whether pipelines move such a float16 VAE to float32 in mid-request.
-
-    They would move weights that belong to someone else, so it is float32 from the start.
-    """
-    if "force_upcast" in config:
-        return bool(config["force_upcast"])
-    declared = getattr(diffusers, class_name, None)
-    if declared is None:
-        return False
-    default = inspect.signature(declared.__init__).parameters.get("force_upcast")
-    return default is not None and bool(default.default)
 
 
 def _apply_settings(loaded: LoadedPipeline, components: Mapping[str, ComponentConfig]) -> None:

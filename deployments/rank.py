@@ -28,8 +28,9 @@ class Candidate:
 
 
 def rank(candidates: Sequence[Candidate], pin: str | None = None) -> list[list[str]]:
-    """Ids in ranks, best first: free before busy, then soonest done.
+    """Ids in ranks, best first: free before busy, awake before asleep, then soonest done.
 
+    A sleeping replica takes a request only when no awake one is free: waking takes seconds.
     Replicas that cannot draw are left out as long as another can, even if that one is busy. A
     pinned request has the one replica it names, or an empty ranking when that is gone.
     """
@@ -40,5 +41,6 @@ def rank(candidates: Sequence[Candidate], pin: str | None = None) -> list[list[s
     return [[c.id for c in equals] for _, equals in groupby(ordered, key=_order)]
 
 
-def _order(candidate: Candidate) -> tuple[bool, float, int]:
-    return candidate.queue > 0, candidate.finish_s, candidate.queue
+def _order(candidate: Candidate) -> tuple[bool, bool, float, int]:
+    asleep = candidate.state is State.SLEEPING
+    return candidate.queue > 0, asleep, candidate.finish_s, candidate.queue

@@ -5,6 +5,7 @@ and only read, so that they answer while a job runs.
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +26,7 @@ from deployments.messages import (
     StepEvent,
 )
 from deployments.serve_metrics import ReplicaMetrics
+from deployments.sleeping import IdleClock
 from deployments.stages import Stages
 from deployments.starting import Place, StartWatch, check_gpu, make_engine, place_in_fleet
 from offload import CardError
@@ -32,6 +34,7 @@ from offload import CardError
 if TYPE_CHECKING:
     from deployments.engine import Engine
 
+logger = logging.getLogger("ray.serve")
 UNKNOWN_CARD = CardState(name="", memory_bytes=0, free_bytes=0, simulated=False)
 
 
@@ -55,11 +58,13 @@ class DiffusionReplica:
         self._engine: Engine | None = None
         self._metrics = ReplicaMetrics()
         self._owner = ThreadPoolExecutor(1, thread_name_prefix="owner")
+        self._idle = IdleClock(config.server.sleep_after_s, self._fall_asleep)
         check_gpu(use_gpu)
         starting = self._owner.submit(
             make or make_engine, config, self._id, rank, use_gpu, self._stages
         )
         self._engine = StartWatch(app, self._stages, self._state).result(starting)
+        self._idle.start()
 
     # --- jobs --------------------------------------------------------------------------------
     async def generate(self, values: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
@@ -68,6 +73,11 @@ class DiffusionReplica:
         However it ends, the slot stays taken until the owner thread has really stopped.
         """
         job = GenerateJob.from_dict(values)
+        with self._idle.busy():
+            async for message in self._follow(job):
+                yield message
+
+    async def _follow(self, job: GenerateJob) -> AsyncIterator[dict[str, Any]]:
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[StepEvent | None] = asyncio.Queue()
         cancelled = threading.Event()
@@ -122,6 +132,44 @@ class DiffusionReplica:
         if outcome == "served":
             self._latency = self._latency.with_one(seconds)
 
+    # --- sleep -------------------------------------------------------------------------------
+    async def sleep(self) -> dict[str, Any]:
+        """Give the card back until the next job; after the running one."""
+        return await self._on_owner(lambda engine: engine.sleep())
+
+    async def wake(self) -> dict[str, Any]:
+        """Take the card again before a job asks for it."""
+        with self._idle.busy():
+            return await self._on_owner(lambda engine: engine.wake())
+
+    async def _on_owner(self, act: "Callable[[Engine], None]") -> dict[str, Any]:
+        began = time.perf_counter()
+        loop = asyncio.get_running_loop()
+        assert self._engine is not None
+        await loop.run_in_executor(self._owner, act, self._engine)
+        state = self._state()
+        return {
+            "replica": self._id,
+            "state": state.state.value,
+            "allocated_bytes": state.memory["card"]["allocated_bytes"],  # on the card, by us
+            "seconds": time.perf_counter() - began,
+        }
+
+    def _fall_asleep(self) -> None:
+        """On the clock's thread: the owner thread does it, if nobody came meanwhile."""
+        with suppress(RuntimeError):  # the replica is being shut down
+            self._owner.submit(self._sleep_if_idle)
+
+    def _sleep_if_idle(self) -> None:
+        if self._engine is None or not self._idle.idle:
+            return
+        try:
+            self._engine.sleep()
+        except Exception:
+            logger.exception("replica %s stays awake", self._id)
+        else:
+            logger.info("replica %s sleeps: nothing was asked of it", self._id)
+
     # --- Serve's hooks -----------------------------------------------------------------------
     async def check_health(self) -> None:
         """Raises once the card cannot be used any more: Serve then replaces this process."""
@@ -166,4 +214,6 @@ class DiffusionReplica:
     def _running_state(self, engine: "Engine") -> State:
         if engine.sticky_error:
             return State.UNHEALTHY
-        return State.BUSY if self._busy else State.READY
+        if self._busy:
+            return State.BUSY
+        return State.SLEEPING if engine.asleep else State.READY

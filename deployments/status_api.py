@@ -10,7 +10,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from deployments.backend import ImageBackend
 from deployments.fleet import Totals
-from deployments.messages import ReplicaState, State
+from deployments.messages import ReplicaState
+from deployments.rank import ABLE
 from deployments.version import version
 
 PAGE = Path(__file__).parent / "dashboard" / "index.html"
@@ -53,7 +54,7 @@ def fleet_json(states: Sequence[ReplicaState], totals: Totals) -> dict[str, Any]
         "replicas": [replica_json(state) for state in states],
         "totals": {
             "replicas": len(states),
-            "ready": sum(state.state in (State.READY, State.BUSY) for state in states),
+            "ready": sum(state.state in ABLE for state in states),
             "queue": sum(state.queue for state in states),
             "memory_bytes": sum(state.card.memory_bytes for state in states),
             "latency": _shown(totals.latency.to_dict()),

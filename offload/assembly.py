@@ -4,7 +4,8 @@ Permanent units are placed first of all, each from what the checkpoint gave; the
 copy, unit by unit, so that no component is ever held twice.
 """
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -15,10 +16,14 @@ from offload.cards.base import Card
 from offload.checkpoint import Placement
 from offload.errors import StateError
 from offload.host_store import HostStore
+from offload.origins import Origins
 from offload.plan import ComponentPlan, Lifetime
+from offload.sizes import format_bytes
+from offload.sources import Mappings
 from offload.survey import FoundUnit, find_units, storage_key, unique_buffers
 from offload.unit import Unit, UnitState
 
+logger = logging.getLogger("offload")
 Progress = Callable[[str, int, int], None]  # component, units done, units in all
 
 
@@ -33,6 +38,7 @@ class Assembly:
     home: torch.device  # where the module came from
     permanent: dict[Unit, torch.Tensor] = field(default_factory=dict)  # card, uint8 1-D each
     adopted: list[Unit] = field(default_factory=list)  # added by others since: permanent
+    origins: Origins = field(default_factory=Origins)  # where sleep finds permanent units again
 
     @property
     def all_units(self) -> list[Unit]:
@@ -44,16 +50,28 @@ class Assembly:
         return sum(unit.num_bytes for unit in self.adopted)
 
     @classmethod
-    def build(cls, root: nn.Module, plan: ComponentPlan, device: torch.device) -> "Assembly":
+    def build(
+        cls,
+        root: nn.Module,
+        plan: ComponentPlan,
+        device: torch.device,
+        keep_in_trunk: Collection[str] = (),
+    ) -> "Assembly":
         """Read the layout; nothing moves yet. StateError where the plan is not of this module."""
         lifetimes = {unit.name: unit.lifetime for unit in plan.units}
-        found_units = find_units(root)
+        found_units = find_units(root, keep_in_trunk)
         names = [found.name for found in found_units]
         if names != [unit.name for unit in plan.units]:
             raise StateError(
                 f"the plan of {plan.name} has {len(plan.units)} units and the module {len(names)}, "
                 "or others: plan again from a survey of this module"
             )
+        for found in found_units:
+            if found.pinned_to_card and lifetimes[found.name] is not Lifetime.PERMANENT:
+                raise StateError(
+                    f"the plan lends {plan.name}.{found.name}, but {found.pinned_to_card}: plan "
+                    "again from a survey of this module"
+                )
         units = [Unit.build(found, lifetimes[found.name], device) for found in found_units]
         first = next(root.parameters(), None)
         home = torch.device("cpu") if first is None else first.device
@@ -65,9 +83,13 @@ class Assembly:
         placement = Placement(card, largest, self.plan.name)
         total = len(self.units)
         progress(self.plan.name, 0, total)
+        permanent = any(unit.lifetime is Lifetime.PERMANENT for unit in self.units)
+        mappings = Mappings.read() if permanent else Mappings(())
         try:
             for done, unit in enumerate(self._ordered()):  # buffers come first and are no unit
                 if unit.lifetime is Lifetime.PERMANENT:
+                    if unit is not self.buffers:  # which change while they are used
+                        self.origins.note(unit, mappings)
                     self._place(unit, placement, card.device)
                 else:
                     store.host(unit)
@@ -104,10 +126,12 @@ class Assembly:
             u for u in self.adopted if not any(id(p) in present for p in u.parameters.values())
         ]:
             self.adopted.remove(unit)
+            if unit.memory is not None:  # whoever still has its parameters keeps no card memory
+                unit.bind(unit.memory.to(self.home, copy=True))
             unit.forget()
-            unit.memory = None
             if unit in self.permanent:
                 card.release(self.permanent.pop(unit))
+            self.origins.doubt(self.permanent)  # it may have been fused into them before
         known = {id(p) for unit in self.all_units for p in unit.parameters.values()}
         added = {n: p for n, p in self.root.named_parameters() if id(p) not in known}
         if not added:
@@ -120,6 +144,8 @@ class Assembly:
         finally:
             placement.finish()
         self.adopted.append(unit)
+        size = format_bytes(unit.num_bytes)
+        logger.info(f"{self.plan.name}: {size} added since attach stay on the card")
         return unit.num_bytes
 
     def _ordered(self) -> Iterator[Unit]:
@@ -130,8 +156,16 @@ class Assembly:
     def _place(self, unit: Unit, placement: Placement, device: torch.device) -> None:
         _move_whole(unit, device)
         if unit.num_bytes:
-            label = f"{self.plan.name}/permanent/{unit.name}"
-            self.permanent[unit] = placement.place(unit, label)
+            self.permanent[unit] = placement.place(unit, self.label(unit))
+
+    def label(self, unit: Unit) -> str:
+        """The name of a permanent unit in the card's ledger."""
+        return f"{self.plan.name}/permanent/{unit.name}"
+
+    def move_whole(self, device: torch.device) -> None:
+        """Move the weights that only move as a whole, which lie beside the units' memory."""
+        for unit in self.all_units:
+            _move_whole(unit, device)
 
 
 def _move_whole(unit: Unit, device: torch.device) -> None:

@@ -2,13 +2,16 @@
 
 What ``from_pretrained`` leaves are views of the safetensors mapping (or anonymous memory where the
 dtype was converted). A permanent unit's bytes go straight from there to the card: no host copy.
+After a sleep they come from the file itself, or from where they were saved.
 """
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 import torch
 
 from offload.cards.base import COMPUTE, COPY, Card, Event
+from offload.parts import Part, Reader, loaded_parts
 from offload.plan import Lifetime
 from offload.unit import Unit
 
@@ -27,12 +30,15 @@ class Placement:
         ]
         self._turn = 0
 
-    def place(self, unit: Unit, label: str) -> torch.Tensor:
-        """Allocate, copy and bind one permanent unit; its loaded storages may be freed after."""
+    def place(self, unit: Unit, label: str, parts: Iterable[Part] | None = None) -> torch.Tensor:
+        """Allocate, copy and bind one permanent unit, by default from its loaded storages.
+
+        Where it came from may be freed after.
+        """
         assert unit.lifetime is Lifetime.PERMANENT
         memory = self._card.allocate(unit.num_bytes, label)
         try:
-            self._fill(memory, unit, label)
+            self._fill(memory, unit, label, loaded_parts(unit) if parts is None else parts)
         except BaseException:
             try:
                 self._drain()  # nothing may still be on its way into it
@@ -42,13 +48,13 @@ class Placement:
         unit.bind(memory)
         return memory
 
-    def _fill(self, memory: torch.Tensor, unit: Unit, label: str) -> None:
+    def _fill(self, memory: torch.Tensor, unit: Unit, label: str, parts: Iterable[Part]) -> None:
         card = self._card
         born = card.event(f"born {label}")
         card.record(born, COMPUTE)
         card.wait(born, COPY)
-        for span, source in unit.loaded_bytes():
-            self._copy_in(memory[span.offset : span.offset + span.num_bytes], source, unit.name)
+        for span, read in parts:
+            self._copy_in(memory[span.offset : span.offset + span.num_bytes], read, unit.name)
 
     def finish(self) -> None:
         """Wait for the last copies: the units may then be read, and the buffers freed."""
@@ -61,19 +67,14 @@ class Placement:
                 if idle.recorded:
                     waiting.callback(self._card.host_wait, idle)
 
-    def _copy_in(self, destination: torch.Tensor, source: torch.Tensor, unit: str) -> None:
+    def _copy_in(self, destination: torch.Tensor, read: Reader, unit: str) -> None:
         size = self._staging[0][0].numel()
-        for start in range(0, source.numel(), size):
-            piece = source[start : start + size]
+        for start in range(0, destination.numel(), size):
+            piece = destination[start : start + size]
             buffer, idle = self._staging[self._turn]
             self._turn = 1 - self._turn
             if idle.recorded:  # its last copy may still be reading the buffer
                 self._card.host_wait(idle)
-            buffer[: piece.numel()].copy_(piece)
-            self._card.copy(
-                destination[start : start + piece.numel()],
-                buffer[: piece.numel()],
-                unit,
-                self._charge_to,
-            )
+            read(buffer[: piece.numel()], start)
+            self._card.copy(piece, buffer[: piece.numel()], unit, self._charge_to)
             self._card.record(idle, COPY)

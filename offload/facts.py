@@ -37,6 +37,7 @@ class ComponentFacts:
     buffer_bytes: int = 0  # on the card, always
     activation_bytes: int = 0  # peak beyond weights while it runs, 0 while unmeasured
     passes: int = 1  # calls of the component per request
+    kept_in_trunk: tuple[str, ...] = ()  # parameters that are read outside their layer's call
 
     @property
     def weight_bytes(self) -> int:

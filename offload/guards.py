@@ -4,7 +4,9 @@ Moving or converting weights, reading a state_dict of placeholders, copying the 
 offloaders on top. It knows modules and their names, nothing of units.
 """
 
+import functools
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import torch
@@ -12,18 +14,41 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from offload.errors import StateError
+from offload.opaque import refuse_opaque
 
 OTHER_OFFLOADERS = ("group_offloading", "layerwise_casting")  # names in diffusers' hook registry
 OWNED = "_tenure_owner"  # set on every module of a managed component
+# Methods of diffusers' and transformers' models that read or change weights: they announce it.
+ADAPTER_METHODS = (
+    "load_lora_adapter",
+    "fuse_lora",
+    "unfuse_lora",
+    "unload_lora",
+    "delete_adapters",
+    "load_adapter",
+    "delete_adapter",
+)
+Suspended = Callable[[], AbstractContextManager[None]]
 
 
 class Guards:
     """Put on at attach, taken off by ``remove``; the module is then as it was."""
 
-    def __init__(self, name: str, root: nn.Module, device: torch.device, *, lends: bool) -> None:
-        self._name, self._device = name, device
+    def __init__(
+        self,
+        name: str,
+        root: nn.Module,
+        device: torch.device,
+        suspended: Suspended,
+        *,
+        lends: bool,
+    ) -> None:
+        self._name, self._device, self._root = name, device, root
         self._modules = list(root.modules())
         self._handles: list[RemovableHandle] = []
+        for method in ADAPTER_METHODS:
+            if hasattr(type(root), method):
+                root.__dict__[method] = _announcing(getattr(root, method), suspended)
         for module in self._modules:
             module.__dict__["_apply"] = self._guarded_apply(module)
             # A copy would call the doors of this one, and compute with its weights.
@@ -36,6 +61,8 @@ class Guards:
         for module in self._modules:
             module.__dict__.pop("_apply", None)
             module.__dict__.pop("__deepcopy__", None)
+        for method in ADAPTER_METHODS:
+            self._root.__dict__.pop(method, None)
         for handle in self._handles:
             handle.remove()
         self._modules, self._handles = [], []
@@ -67,6 +94,17 @@ class Guards:
         raise StateError(f"{self._name} is managed; copy it within residency.suspended()")
 
 
+def _announcing(change: Callable[..., Any], suspended: Suspended) -> Callable[..., Any]:
+    """Stock adapter code asks for a state_dict, so it gets plain modules for as long as it runs."""
+
+    @functools.wraps(change)
+    def announced(*args: Any, **kwargs: Any) -> Any:
+        with suspended():
+            return change(*args, **kwargs)
+
+    return announced
+
+
 def own(root: nn.Module) -> None:
     """Mark a component and all its modules as managed, until ``disown``."""
     for module in root.modules():
@@ -79,7 +117,7 @@ def disown(root: nn.Module) -> None:
 
 
 def refuse_owned(modules: dict[str, nn.Module]) -> None:
-    """One module has one owner, and no other offloader: StateError otherwise."""
+    """One module has one owner, weights that can move, and no other offloader; or StateError."""
     seen: dict[int, str] = {}
     for name, root in modules.items():
         if any(module.__dict__.get(OWNED) for module in root.modules()):
@@ -88,6 +126,7 @@ def refuse_owned(modules: dict[str, nn.Module]) -> None:
             raise StateError(f"{name} and {seen[id(root)]} are the same module; attach it once")
         seen[id(root)] = name
         refuse_other_offloaders(name, root)
+        refuse_opaque(name, root)
     _refuse_shared(modules)
 
 

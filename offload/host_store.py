@@ -5,12 +5,14 @@ One contiguous page-aligned anonymous mapping per unit, page-locked in place in 
 """
 
 import mmap
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 
 from offload.errors import StateError
+from offload.parts import Part, loaded_parts
 from offload.unit import Unit
 
 PIECE_BYTES = 1 << 30  # one registration; a copy never crosses a piece
@@ -54,13 +56,16 @@ class HostStore:
             raise StateError(f"{unit.name} already has a host copy")
         if unit.num_bytes == 0:
             return
+        self.keep(unit, loaded_parts(unit))
+        self._pin(self._copies[unit])
+
+    def keep(self, unit: Unit, parts: Iterable[Part]) -> None:
+        """A host copy without a pin: nothing is lent from it, it only outlasts a sleep."""
         mapping = mmap.mmap(-1, unit.num_bytes)
         tensor = torch.frombuffer(mapping, dtype=torch.uint8)
-        for span, source in unit.loaded_bytes():
-            tensor[span.offset : span.offset + span.num_bytes].copy_(source)
-        copy = _HostCopy(mapping, tensor)
-        self._pin(copy)
-        self._copies[unit] = copy
+        for span, read in parts:
+            read(tensor[span.offset : span.offset + span.num_bytes], 0)
+        self._copies[unit] = _HostCopy(mapping, tensor)
         unit.host = tensor
 
     def drop(self, unit: Unit) -> None:

@@ -43,7 +43,8 @@ def plan_residency(
         replace(pick.plan, why=_why(index, picks, options, budget))
         for index, pick in enumerate(picks)
     )
-    return ResidencyPlan(components=components, budget=budget, warnings=warnings)
+    notices = tuple(notice for one in facts if (notice := reasons.pinned(one)))
+    return ResidencyPlan(components=components, budget=budget, warnings=(*warnings, *notices))
 
 
 def _options(

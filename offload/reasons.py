@@ -7,7 +7,7 @@ words of the engine (arming, window, arena) stay out of them.
 from collections.abc import Sequence
 
 from offload.choice import Candidate, peak_bytes
-from offload.facts import Budget
+from offload.facts import Budget, ComponentFacts
 from offload.plan import ComponentPlan, Lifetime
 from offload.sizes import format_bytes
 
@@ -38,6 +38,18 @@ def why(chosen: Candidate, others: Sequence[Candidate], larger: int | None, budg
     if larger is not None:
         more = f"the next faster choice would need {format_bytes(larger)} more"
     return f"{describe(chosen.plan)}; {more}; {format_bytes(left)} of the budget are left"
+
+
+def pinned(facts: ComponentFacts) -> str:
+    """The notice about units that stay because they cannot be lent; "" where there are none."""
+    held = [unit for unit in (facts.trunk, *facts.layers) if unit.pinned_to_card]
+    if not held:
+        return ""
+    first = "the trunk" if held[0] is facts.trunk else held[0].name
+    names = first + (f" and {len(held) - 1} more" if len(held) > 1 else "")
+    stay = "stays" if len(held) == 1 else "stay"
+    size = format_bytes(sum(unit.num_bytes for unit in held))
+    return f"{facts.name}: {names} {stay} on the card ({size}): {held[0].pinned_to_card}"
 
 
 def shrunk(need_bytes: int, budget: Budget, lost: Sequence[Candidate]) -> str:

@@ -5,9 +5,8 @@ units on the card, whatever happened. Every call comes from the thread that atta
 """
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 import torch
@@ -17,22 +16,23 @@ from offload.assembly import Assembly, Progress
 from offload.cards import Card, detect_card
 from offload.component import Component
 from offload.demotion import halved, say_halved
-from offload.errors import StateError
 from offload.facts import Budget, ComponentFacts
-from offload.guards import Guards, disown, own, refuse_other_offloaders, refuse_owned
+from offload.guards import disown, own, refuse_other_offloaders, refuse_owned
 from offload.history import History
 from offload.host_store import HostStore
+from offload.outside_reads import Found, outside_reads
 from offload.plan import Lifetime, ResidencyPlan
 from offload.planner import plan_residency
 from offload.report import ComponentUsage, RequestUsage, Snapshot, placement_line, readiness_line
 from offload.room import runs_to_end
-from offload.sizes import format_bytes
-from offload.snapshots import take_snapshot
+from offload.sleep import fall_asleep, read_back, wake_up
+from offload.snapshots import settle, take_snapshot
 from offload.spec import ResidencySpec
-from offload.survey import survey_component
+from offload.survey import survey_components
 from offload.suspension import keep_changes, open_up, take_back
 from offload.transfer import Transfer
-from offload.unit import Unit
+from offload.turn import Doing, Turn
+from offload.watch import Watch
 from offload.weights import load_weights, named_weights
 from offload.wish import with_known
 
@@ -48,15 +48,14 @@ class Residency:
         self.facts = facts
         self.transfer = Transfer(card)
         self.history = History()
-        self._thread = threading.get_ident()
+        self._turn = Turn()
         self._simulated = card.facts().simulated
         self._store = HostStore(card.pinner)
         self._assemblies: dict[str, Assembly] = {}
         self._components: dict[str, Component] = {}
-        self._guards: list[Guards] = []
+        self._watch = Watch(self._components, self.suspended)
         self._request: RequestUsage | None = None
         self._recent: list[Component] = []  # with an open run, least recently used first
-        self._suspended = False
         self.failed_in = ""  # the component in which the last request's first error arose
 
     # --- attach and detach -------------------------------------------------------------------
@@ -70,24 +69,22 @@ class Residency:
         plan: ResidencyPlan | None = None,
         activation_bytes: Mapping[str, int] | None = None,
         passes: Mapping[str, int] | None = None,
+        keep_in_trunk: Mapping[str, Collection[str]] | None = None,
         log: Callable[[str], None] = logger.info,
         progress: Progress | None = None,
     ) -> "Residency":
         """Survey, plan, place and watch; on failure the modules are as they were.
 
         ``activation_bytes`` is the peak beyond weights of a component (or group), ``passes`` its
-        calls in a usual request, where they are known. A ``plan``
-        made before is taken as it is; otherwise one is made from ``spec`` for this card.
+        calls in a usual request, where they are known. ``keep_in_trunk`` is what ``outside_reads``
+        found. A ``plan`` made before is taken as it is; otherwise one is made from ``spec`` here.
         Raises SpecError, DoesNotFitError, StateError, or the card's out-of-memory error.
         """
         modules = dict(modules)
         refuse_owned(modules)
         card = detect_card() if card is None else card
-        facts = with_known(
-            (survey_component(module, name) for name, module in modules.items()),
-            activation_bytes or {},
-            passes or {},
-        )
+        surveyed = survey_components(modules, keep_in_trunk or {})
+        facts = with_known(surveyed, activation_bytes or {}, passes or {})
         if plan is None:
             plan = plan_residency(spec or ResidencySpec(), facts, Budget.of(card.facts()))
         for warning in plan.warnings:
@@ -103,8 +100,8 @@ class Residency:
     def _take(
         self, modules: dict[str, nn.Module], progress: Progress, log: Callable[[str], None]
     ) -> None:
-        for name, root in modules.items():
-            assembly = Assembly.build(root, self.plan[name], self.card.device)
+        for (name, root), facts in zip(modules.items(), self.facts, strict=True):
+            assembly = Assembly.build(root, self.plan[name], self.card.device, facts.kept_in_trunk)
             self._assemblies[name] = assembly
             own(root)
             assembly.place(self.card, self._store, progress)
@@ -112,17 +109,21 @@ class Residency:
             if self.plan[name].bytes_with(Lifetime.PERMANENT):
                 log(placement_line(self.plan[name]))
         self.card.take_timings()  # the placement's are not the first request's
-        self._watch()
+        self._watch.on()
         for name in modules:
             log(readiness_line(self.plan[name]))
 
     def detach(self) -> None:
         """Give back plain, complete modules on the device they came from; nothing of ours stays."""
-        self._refuse_busy("detach")
+        if self.asleep:
+            self.check_thread()
+            read_back(self._store, self._assemblies.values())
+            self._turn.doing = Doing.IDLE
+        self._turn.check("detach")
         self._give_back()
 
     def _give_back(self) -> None:
-        self._unwatch()
+        self._watch.off()
         self.card.synchronize()  # no copy may still read a host copy that is unlocked now
         for assembly in self._assemblies.values():
             assembly.take_apart(self.card, self._store)
@@ -131,19 +132,6 @@ class Residency:
         self._components.clear()
         self._recent.clear()
 
-    def _watch(self) -> None:
-        for component in self._components.values():
-            component.watch()
-            self._guards.append(
-                Guards(component.name, component.root, self.card.device, lends=component.lends)
-            )
-
-    def _unwatch(self) -> None:
-        while self._guards:
-            self._guards.pop().remove()
-        for component in self._components.values():
-            component.unwatch()
-
     # --- requests ----------------------------------------------------------------------------
     @contextmanager
     def request(self) -> Iterator[RequestUsage]:
@@ -151,7 +139,8 @@ class Residency:
 
         However it ends, afterwards only permanent units are on the card and no copy is under way.
         """
-        self._refuse_busy("begin a request")
+        self._turn.check("begin a request")
+        self._turn.doing = Doing.REQUEST
         usage = self._request = RequestUsage()
         self.failed_in = ""
         self.card.reset_peak()
@@ -164,8 +153,8 @@ class Residency:
             try:
                 self._end_runs()
             finally:
-                self._request = None
-                self._settle(usage, began_s)
+                self._request, self._turn.doing = None, Doing.IDLE
+                settle(self.card, usage, time.perf_counter() - began_s)
         if finished:
             self.history.learn_request({name: u.passes for name, u in usage.components.items()})
 
@@ -175,21 +164,9 @@ class Residency:
             for component in self._components.values():
                 ending.callback(component.end_run)
 
-    def _settle(self, usage: RequestUsage, began_s: float) -> None:
-        for name, timing in self.card.take_timings().items():
-            component = usage.components.setdefault(name, ComponentUsage())
-            component.stall_s += timing.stall_s
-            component.arming_s += timing.copy_s
-        usage.peak_bytes = self.card.usage().peak_bytes
-        usage.seconds = time.perf_counter() - began_s
-
     # --- what components ask -----------------------------------------------------------------
     def check_thread(self) -> None:
-        if threading.get_ident() != self._thread:
-            raise StateError(
-                f"thread {threading.current_thread().name} uses a residency that another thread "
-                "attached: stream and grad mode are per thread; attach, call and detach on one"
-            )
+        self._turn.check_thread()
 
     def scope(self) -> AbstractContextManager[object]:
         """The running request, or one for this call alone."""
@@ -207,10 +184,7 @@ class Residency:
         """Adapters that were added unannounced are placed; what cannot work is refused."""
         refuse_other_offloaders(component.name, component.root)
         component.refuse_lost_parameters()
-        added = self._assemblies[component.name].adopt(self.card)
-        if added:
-            size = format_bytes(added)
-            logger.info(f"{component.name}: {size} added since attach stay on the card")
+        self._assemblies[component.name].adopt(self.card)
 
     def make_room(self, component: Component) -> None:
         """End other components' runs, least recently used first, until this one's fits."""
@@ -227,9 +201,13 @@ class Residency:
         self.check_thread()
         return take_snapshot(self.card, self._store, self._assemblies, self._components)
 
+    def outside_reads(self) -> AbstractContextManager[Found]:
+        """Within it, weights that are read outside their layer's call are served and noted."""
+        return outside_reads(self._components, self.card.device)
+
     def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every parameter once, wherever it is: ("transformer.blocks.0.a.weight", tensor)."""
-        self.check_thread()
+        self._turn.check_awake("read weights")
         return named_weights(self._assemblies)
 
     # --- changing weights --------------------------------------------------------------------
@@ -238,7 +216,7 @@ class Residency:
 
         Each is converted to the dtype it has. SpecError on an unknown name or another shape.
         """
-        self._refuse_busy("load weights")
+        self._turn.check("load weights")
         return load_weights(self._assemblies, pairs)
 
     @contextmanager
@@ -248,14 +226,14 @@ class Residency:
         Changes of data are kept, in place or not; added parameters (adapters) are placed for good.
         None may be removed or replaced: StateError at the end, and the modules are detached.
         """
-        self._refuse_busy("suspend")
-        self._suspended = True
-        self._unwatch()
-        open_up(self._units())
+        self._turn.check("suspend")
+        self._turn.doing = Doing.SUSPENDED
+        self._watch.off()
+        open_up(self._assemblies.values())
         try:
             yield
         finally:
-            self._suspended = False
+            self._turn.doing = Doing.IDLE
             try:
                 self._resume()
             except BaseException:
@@ -263,15 +241,45 @@ class Residency:
                 raise
 
     def _resume(self) -> None:
-        units = self._units()
-        keep_changes(units)
+        keep_changes(self._assemblies.values())
         for component in self._components.values():
             self.refresh(component)
-        take_back(units)
-        self._watch()
+        take_back(self._assemblies.values())
+        self._watch.on()
 
-    def _units(self) -> list[Unit]:
-        return [unit for assembly in self._assemblies.values() for unit in assembly.all_units]
+    # --- sleep -------------------------------------------------------------------------------
+    @property
+    def asleep(self) -> bool:
+        return self._turn.doing is Doing.ASLEEP
+
+    def sleep(self) -> None:
+        """Give the whole card back until ``wake``; every use in between is a StateError.
+
+        Permanent weights are read from their file again, if it still holds them, and kept in host
+        memory otherwise, as buffers are. Asleep already: nothing happens.
+        """
+        self.check_thread()
+        if not self.asleep:
+            self._turn.check("sleep")
+            fall_asleep(self.card, self._store, self._assemblies.values())
+            self._watch.asleep()
+            self._turn.doing = Doing.ASLEEP
+
+    def wake(self) -> None:
+        """Take the card again as it was before ``sleep``. Awake already: nothing happens.
+
+        Raises StateError, naming the file, where a checkpoint was changed meanwhile, or the card's
+        out-of-memory error: it is asleep as before then.
+        """
+        self.check_thread()
+        if self.asleep:
+            wake_up(self.card, self._store, self._assemblies.values())
+            self._turn.doing = Doing.IDLE
+            try:
+                self._watch.on()
+            except BaseException:
+                self._give_back()  # plain, complete modules rather than half-managed ones
+                raise
 
     # --- out of memory -----------------------------------------------------------------------
     def demote(self, component: str | None = None) -> str:
@@ -281,7 +289,7 @@ class Residency:
         or "" where there is nothing left to give up. Call it outside the ``except`` block: the
         error's frames hold activations.
         """
-        self._refuse_busy("demote")
+        self._turn.check("demote")
         name = component or self.failed_in
         smaller = halved(self.plan, name) if name else None
         if smaller is None:
@@ -289,10 +297,3 @@ class Residency:
         self.plan = smaller
         self._components[name].follow(smaller[name])
         return say_halved(smaller[name])
-
-    def _refuse_busy(self, verb: str) -> None:
-        self.check_thread()
-        if self._request is not None:
-            raise StateError(f"cannot {verb} while a request is running: a card runs one at a time")
-        if self._suspended:
-            raise StateError(f"cannot {verb} within suspended(): leave it first")

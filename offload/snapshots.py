@@ -1,4 +1,4 @@
-"""What is held now, from the card, the host store and the components themselves."""
+"""What is held now, and what a request cost: from the card, the host store and the components."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,14 @@ from offload.assembly import Assembly
 from offload.cards.base import Card
 from offload.component import Component
 from offload.host_store import HostStore
-from offload.report import CardReport, ComponentReport, HostReport, Snapshot
+from offload.report import (
+    CardReport,
+    ComponentReport,
+    ComponentUsage,
+    HostReport,
+    RequestUsage,
+    Snapshot,
+)
 
 
 def take_snapshot(
@@ -35,10 +42,21 @@ def take_snapshot(
 
 
 def _report(component: Component, assembly: Assembly) -> ComponentReport:
+    units = [*assembly.all_units, assembly.buffers]  # all may be saved in host memory by sleep
     permanent = sum(memory.numel() for memory in assembly.permanent.values())
     lent = component.run.held_bytes if component.run is not None else 0
     return ComponentReport.of(
         component.plan,
         on_card_bytes=permanent + lent,
-        host_bytes=sum(unit.host.numel() for unit in component.units if unit.host is not None),
+        host_bytes=sum(unit.host.numel() for unit in units if unit.host is not None),
     )
+
+
+def settle(card: Card, usage: RequestUsage, seconds: float) -> None:
+    """Write what the card measured into a request that ends."""
+    for name, timing in card.take_timings().items():
+        component = usage.components.setdefault(name, ComponentUsage())
+        component.stall_s += timing.stall_s
+        component.arming_s += timing.copy_s
+    usage.peak_bytes = card.usage().peak_bytes
+    usage.seconds = seconds

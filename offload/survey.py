@@ -5,14 +5,14 @@ large entry is opened where the lists inside it hold most of it; what is left ov
 as does every storage that two units use. A list that is not found never means "move it all".
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from offload.errors import StateError
+from offload.errors import SpecError, StateError
 from offload.facts import ComponentFacts, UnitFacts, aligned
 from offload.wish import group_of
 
@@ -40,28 +40,48 @@ class FoundUnit:
         return ""
 
 
-def survey_component(module: nn.Module, name: str) -> ComponentFacts:
-    """Measure one component. Bytes as they will lie on the card; StateError on meta parameters."""
-    trunk, *layers = find_units(module)
+def survey_components(
+    modules: Mapping[str, nn.Module], keep_in_trunk: Mapping[str, Collection[str]]
+) -> list[ComponentFacts]:
+    """Measure each by its name; SpecError where ``keep_in_trunk`` names another component."""
+    unknown = sorted(set(keep_in_trunk) - set(modules))
+    if unknown:
+        raise SpecError(
+            f"keep_in_trunk names {', '.join(unknown)}; components: {', '.join(modules) or 'none'}"
+        )
+    return [survey_component(root, n, keep_in_trunk.get(n, ())) for n, root in modules.items()]
+
+
+def survey_component(
+    module: nn.Module, name: str, keep_in_trunk: Collection[str] = ()
+) -> ComponentFacts:
+    """Measure one component. Bytes as they will lie on the card; StateError on meta parameters.
+
+    ``keep_in_trunk`` names parameters of layers that are read outside their layer's call.
+    """
+    trunk, *layers = find_units(module, keep_in_trunk)
     return ComponentFacts(
         name=name,
         group=group_of(name),
         trunk=_facts(trunk),
         layers=tuple(_facts(layer) for layer in layers),
         buffer_bytes=sum(aligned(span_bytes(b)) for b in unique_buffers(module).values()),
+        kept_in_trunk=tuple(sorted(keep_in_trunk)),
     )
 
 
-def find_units(root: nn.Module) -> list[FoundUnit]:
+def find_units(root: nn.Module, keep_in_trunk: Collection[str] = ()) -> list[FoundUnit]:
     """The trunk first, then the layers in declared order."""
     _refuse_meta(root)
+    kept = _kept(root, keep_in_trunk)
     layers = [
         FoundUnit(path, list_name, entry) for list_name, path, entry in _Finder(root).layers()
     ]
     owner_of = _owners(root, layers)
     trunk = FoundUnit(TRUNK, None, None)
     for path, parameter in root.named_parameters():
-        owner = owner_of.get(storage_key(parameter), trunk)
+        key = storage_key(parameter)
+        owner = trunk if key in kept else owner_of.get(key, trunk)
         owner.parameters[path] = parameter
     return [trunk, *(layer for layer in layers if layer.parameters)]
 
@@ -120,6 +140,17 @@ def _refuse_meta(root: nn.Module) -> None:
     for path, parameter in root.named_parameters():
         if parameter.is_meta:
             raise StateError(f"parameter {path} is on the meta device; load the weights first")
+
+
+def _kept(root: nn.Module, names: Collection[str]) -> set[int]:
+    """Storages of these parameters; SpecError on a name that is none."""
+    try:
+        return {storage_key(root.get_parameter(name)) for name in names}
+    except AttributeError as error:
+        raise SpecError(
+            f"keep_in_trunk names {', '.join(sorted(names))}, and {type(root).__name__} has no "
+            f"such parameter: {error}"
+        ) from error
 
 
 def _owners(root: nn.Module, layers: list[FoundUnit]) -> dict[int, FoundUnit]:

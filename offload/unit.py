@@ -24,6 +24,7 @@ class UnitState(StrEnum):
     LOADED = "loaded"  # at what the checkpoint gave; counts as host memory until hosted or placed
     BOUND = "bound"  # at card memory that holds the weights, or will before the next wait ends
     RELEASED = "released"  # at placeholders of size zero; the weights are in the host copy only
+    ASLEEP = "asleep"  # at placeholders; a permanent unit's are in its file or saved on the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class Unit:
     state: UnitState = UnitState.LOADED
     memory: torch.Tensor | None = None  # card, uint8 1-D, where it is bound now
     host: torch.Tensor | None = None  # host copy, uint8 1-D; None for permanent units
+    num_bytes: int = field(init=False)  # on the card, each span from a boundary of its own
     _views: dict[int, list[torch.Tensor]] = field(default_factory=dict)
 
     @classmethod
@@ -91,9 +93,8 @@ class Unit:
             found.name, found.list_name, found.module, spans, bindings, lifetime, found.parameters
         )
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(aligned(span.num_bytes) for span in self.spans)
+    def __post_init__(self) -> None:
+        self.num_bytes = sum(aligned(span.num_bytes) for span in self.spans)
 
     def loaded_bytes(self) -> Iterable[tuple[Span, torch.Tensor]]:
         """Each span with its bytes as loaded (uint8, host); nothing is copied."""
@@ -123,8 +124,16 @@ class Unit:
             binding.parameter.data = binding.placeholder
         self.memory, self.state = None, UnitState.RELEASED
 
-    def keep_changes(self, host: torch.Tensor) -> None:
-        """Write data that somebody put in a parameter's place back to the host copy."""
+    def park(self) -> None:
+        """Point a permanent unit's parameters at placeholders: for sleep, and nothing else."""
+        for binding in self.bindings:
+            binding.parameter.data = binding.placeholder
+        self.forget()
+        self.memory, self.state = None, UnitState.ASLEEP
+
+    def keep_changes(self, host: torch.Tensor) -> bool:
+        """Write data that somebody put in a parameter's place back; whether there was any."""
+        replaced = False
         with torch.inference_mode(False), torch.no_grad():
             for binding in self.bindings:
                 view = binding.view(host)
@@ -137,6 +146,8 @@ class Unit:
                         f"{now.dtype} {tuple(now.shape)}: detach() before such a change"
                     )
                 view.copy_(now.clone())  # it may lie in the same memory in another order
+                replaced = True
+        return replaced
 
     def forget(self) -> None:
         """Drop the cached views, which would keep a run's memory alive."""
@@ -146,6 +157,8 @@ class Unit:
         """Every parameter's weights by name, wherever they are now, without moving them."""
         names = {id(parameter): name for name, parameter in self.parameters.items()}
         out: dict[str, torch.Tensor] = dict(self.parameters)
+        if self.state is UnitState.ASLEEP:
+            raise StateError(f"the weights of {self.name} are asleep: call residency.wake() first")
         if self.state is UnitState.RELEASED and self.host is not None:
             for binding in self.bindings:
                 out[names[id(binding.parameter)]] = binding.view(self.host)

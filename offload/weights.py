@@ -25,22 +25,23 @@ def load_weights(
 
     SpecError on an unknown name or another shape; what was given before it is loaded by then.
     """
-    places = {f"{name}.{path}": (unit, key) for name, path, unit, key in _places(assemblies)}
+    places = {f"{name}.{path}": (name, unit, key) for name, path, unit, key in _places(assemblies)}
     loaded = []
     with torch.inference_mode(False), torch.no_grad():
         for name, tensor in pairs:
-            unit, key = _find(places, name)
+            component, unit, key = _find(places, name)
             weight = unit.tensors()[key].data
             if weight.shape != tensor.shape:
                 raise SpecError(
                     f"{name} has shape {tuple(weight.shape)}, the new one {tuple(tensor.shape)}"
                 )
+            assemblies[component].origins.doubt([unit])
             weight.copy_(tensor)
             loaded.append(name)
     return loaded
 
 
-def _find(places: Mapping[str, tuple[Unit, str]], name: str) -> tuple[Unit, str]:
+def _find(places: Mapping[str, tuple[str, Unit, str]], name: str) -> tuple[str, Unit, str]:
     if name not in places:
         example = next(iter(places), "none")
         raise SpecError(f"no weight is called {name!r}; names look like {example!r}")

@@ -13,8 +13,20 @@ from ray.serve.schema import ServeDeploySchema
 import offload
 from deployments import errors, metrics
 from deployments.cli import main
-from deployments.config import AppConfig
+from deployments.config import AppConfig, ServerConfig
+from deployments.loading import check_model_folder, find_model_folder
+from deployments.model_check import check_model
+from deployments.openness import openness_warning
 from deployments.paths import resolve
+from deployments.serve_file import read_serve_file
+from offload import (
+    Budget,
+    ComponentFacts,
+    ComponentSpec,
+    ResidencySpec,
+    UnitFacts,
+    plan_residency,
+)
 from tests.docs import PAGES, ROOT, Block, anchors, blocks, code_of, commands, links, table_rows
 
 PROGRAMS = {
@@ -183,6 +195,62 @@ def test_every_option_stands_in_the_configuration_page_with_its_default():
             continue
         value = yaml.safe_load(code_of(said))
         assert value == (list(default) if isinstance(default, tuple) else default), path
+
+
+def wished(**wish) -> str:
+    """The warning that a wish for a text encoder of 36 layers gives."""
+    layers = tuple(UnitFacts(name=f"l.{i}", list_name="l", num_bytes=1) for i in range(36))
+    trunk = UnitFacts(name="trunk", list_name=None, num_bytes=1)
+    facts = ComponentFacts(name="text_encoder", group="text_encoder", trunk=trunk, layers=layers)
+    name = wish.pop("name", "text_encoder")
+    spec = ResidencySpec(components={name: ComponentSpec(**wish)})
+    (warning,) = plan_residency(
+        spec, (facts,), Budget(num_bytes=1 << 20, copy_bytes_per_s=1)
+    ).warnings
+    return warning
+
+
+def raised(call, *arguments, **options) -> str:
+    with pytest.raises(Exception, match=r".") as caught:
+        call(*arguments, **options)
+    return str(caught.value)
+
+
+def half_downloaded(folder: Path) -> Path:
+    (folder / "model.safetensors.incomplete").touch()
+    return folder
+
+
+MESSAGES = {
+    "a component that does not exist": lambda folder: raised(
+        check_model, misspelt(read_serve_file("configs/quickstart.yaml").config)
+    ),
+    "the same from Python": lambda folder: raised(wished, name="text_encodr"),
+    "a fraction above 1": lambda folder: raised(ComponentSpec, resident_layers=1.5),
+    "an unknown lifetime": lambda folder: raised(ComponentSpec, lifetime="forever"),
+    "a model folder that is not there": lambda folder: raised(find_model_folder, folder / "none"),
+    "a half download": lambda folder: raised(check_model_folder, half_downloaded(folder)),
+    "more layers than there are": lambda folder: wished(resident_layers=37),
+    "a lifetime without resident layers": lambda folder: wished(
+        resident_layers=0, lifetime="permanent"
+    ),
+    "a policy that chooses nothing": lambda folder: wished(resident_layers="all", policy="spread"),
+    "a window without streamed layers": lambda folder: wished(resident_layers="all", window=3),
+    "a group without a component": lambda folder: wished(name="image_encoder"),
+    "a public address without keys": lambda folder: openness_warning("0.0.0.0", ServerConfig()),
+}
+
+
+def misspelt(config: AppConfig) -> AppConfig:
+    return AppConfig.model_validate(config.model_dump() | {"components": {"text_encodr": "all"}})
+
+
+def test_the_messages_of_the_configuration_page_are_those_that_are_said(tmp_path):
+    rows = table_rows("docs/configuration.md", "What is said about mistakes")
+    assert {row[0] for row in rows} == set(MESSAGES)
+    for case, written, *_ in rows:
+        pattern = re.escape(code_of(written)).replace(re.escape("..."), ".+")
+        assert re.fullmatch(pattern, MESSAGES[case](tmp_path)), case
 
 
 def test_every_error_code_stands_in_the_api_page():

@@ -43,6 +43,12 @@ SPECIAL_TOKENS = [
     "<|image_pad|>",
     "<|video_pad|>",
 ]
+VISION_TOKENS = {
+    "image": "<|image_pad|>",
+    "video": "<|video_pad|>",
+    "vision_start": "<|vision_start|>",
+    "vision_end": "<|vision_end|>",
+}
 VOCABULARY = 576
 # The text of the system message alone must take as many tokens as it takes inside the pipeline's
 # raw prompt, so the template trims no newline.
@@ -122,11 +128,11 @@ def new_text_encoder(tokenizer: Any) -> Any:
     config = Qwen3VLConfig(
         text_config=text,
         vision_config=vision,
-        image_token_id=tokenizer.convert_tokens_to_ids("<|image_pad|>"),
-        video_token_id=tokenizer.convert_tokens_to_ids("<|video_pad|>"),
-        vision_start_token_id=tokenizer.convert_tokens_to_ids("<|vision_start|>"),
-        vision_end_token_id=tokenizer.convert_tokens_to_ids("<|vision_end|>"),
         tie_word_embeddings=True,
+        **{
+            f"{name}_token_id": tokenizer.convert_tokens_to_ids(token)
+            for name, token in VISION_TOKENS.items()
+        },
     )
     model = Qwen3VLForConditionalGeneration(config).eval()
     with torch.no_grad():

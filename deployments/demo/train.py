@@ -31,7 +31,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path("build/demo"), help="resumable state")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=4500, help="transformer, broad mix")
-    parser.add_argument("--refine-steps", type=int, default=2000, help="mostly single objects")
+    parser.add_argument("--refine-steps", type=int, default=1800, help="mostly single objects")
     parser.add_argument("--vae-steps", type=int, default=3000)
     parser.add_argument("--scenes", type=int, default=24000, help="pictures of the broad mix")
     parser.add_argument("--refine-scenes", type=int, default=12000)
@@ -62,6 +62,8 @@ class Training:
         round_to_bfloat16(vae)
         vae.eval().requires_grad_(False)
         print(f"vae: {vae_stage.peak_signal_to_noise(vae, args.seed):.1f} dB", flush=True)
+        if self._taken["vae"] < args.vae_steps:
+            return  # stopped early: latents kept now would be another autoencoder's later
         latents = self._latents("flow", BROAD, args.scenes)
         mean, std = latents.mean((0, 1)), latents.std((0, 1))
         vae.register_to_config(latents_mean=mean.tolist(), latents_std=std.tolist())

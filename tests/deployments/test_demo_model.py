@@ -18,7 +18,7 @@ from diffusers import DiffusionPipeline
 from PIL import Image
 
 from deployments.demo.drawing import draw as draw_scene
-from deployments.demo.scenes import draw_lots, is_held_out, normalised
+from deployments.demo.scenes import BROAD, MOSTLY_SINGLE, draw_lots, is_held_out, normalised
 from tests.deployments.demo_classifier import look
 from tests.deployments.demo_prompts import Asked, one_object, two_objects
 
@@ -87,9 +87,18 @@ def test_classifier_is_right_on_drawn_scenes() -> None:
 def test_no_prompt_is_a_training_caption() -> None:
     asked = [*one_object(), *two_objects()]
     assert all(is_held_out(one.prompt) for one in asked)
-    rng = random.Random(f"scenes {RECORD['seed']}")  # as the training script draws them
-    seen = {normalised(draw_lots(rng).caption) for _ in range(RECORD["scenes"])}
+    drawn = (("scenes", BROAD), ("refine_scenes", MOSTLY_SINGLE))  # as the training script does
+    seen: set[str] = set()
+    for name, mix in drawn:
+        rng = random.Random(f"{name.removesuffix('_scenes')} {RECORD['seed']}")
+        seen |= {normalised(draw_lots(rng, mix).caption) for _ in range(RECORD[name])}
     assert not seen & {normalised(one.prompt) for one in asked}
+
+
+def test_spelling_does_not_change_what_is_held_out() -> None:
+    for one in [*one_object(), *two_objects()]:
+        plain = " ".join(word for word in one.prompt.split() if word not in ("a", "an"))
+        assert is_held_out(plain.upper().replace("GRAY", "GREY"))
 
 
 def test_one_object_is_drawn_as_asked(drawn: dict[str, list[Image.Image]]) -> None:

@@ -1,6 +1,5 @@
 """The loaded pipeline draws exactly what diffusers alone draws, and refuses what it cannot draw."""
 
-import json
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -176,28 +175,6 @@ def test_a_dtype_for_an_unknown_component_is_refused(qwen_folder: Path) -> None:
     model = _model(qwen_folder, component_dtypes={"vea": "float32"})
     with pytest.raises(ModelError, match=r"component_dtypes names vea; .* has .*transformer, vae"):
         load_pipeline(model)
-
-
-@pytest.mark.parametrize(
-    ("force_upcast", "expected"), [(True, torch.float32), (False, torch.float16)]
-)
-def test_a_half_precision_vae_that_will_be_upcast_is_loaded_in_full(
-    tmp_path: Path, force_upcast: bool, expected: torch.dtype
-) -> None:
-    folder = save_tiny_stable_diffusion(tmp_path, force_upcast=force_upcast)
-    parts = load_pipeline(_model(folder, dtype="float16")).components
-    assert _dtype(parts["vae"]) is expected
-    assert _dtype(parts["unet"]) is torch.float16
-
-
-def test_the_classes_own_default_says_whether_a_vae_is_upcast(tmp_path: Path) -> None:
-    folder = save_tiny_stable_diffusion(tmp_path, force_upcast=True)
-    config = folder / "vae" / "config.json"
-    settings = json.loads(config.read_text())
-    del settings["force_upcast"]
-    config.write_text(json.dumps(settings))
-    parts = load_pipeline(_model(folder, dtype="float16")).components
-    assert _dtype(parts["vae"]) is torch.float32
 
 
 def test_tiling_is_switched_on_where_it_is_asked_for(qwen_folder: Path) -> None:

@@ -35,6 +35,7 @@ class FakeEngine:
         self.wish, self.explanation, self.warnings = {"vae": "all"}, "it fits", ("w",)
         self.snapshot = {"card": {"peak_bytes": 3}, "host": {"store_bytes": 2}, "components": {}}
         self.sticky_error = ""
+        self.asleep = False
         self.error: Exception | None = None
         self.threads = {threading.current_thread().name}
         self.steps_done = 0

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from offload import Residency, ResidencyPlan, SimulatedCard
+from offload.guard import DispatchGuard
 from tests.offload.nets import virtual_card
 
 Attach = Callable[..., Residency]
@@ -19,8 +20,15 @@ def _no_grad() -> Iterator[None]:
 
 
 @pytest.fixture
-def attach() -> Iterator[Attach]:
-    """Attach modules under a plan made by hand; detached at the end of the test."""
+def guard() -> Iterator[DispatchGuard | None]:
+    """Whatever reads weights that are not on the card fails the test. None: a module without it."""
+    with DispatchGuard() as guard:
+        yield guard
+
+
+@pytest.fixture
+def attach(guard: DispatchGuard | None) -> Iterator[Attach]:
+    """Attach modules under a plan made by hand and the guard; detached at the end of the test."""
     made: list[Residency] = []
 
     def attach_(
@@ -28,6 +36,8 @@ def attach() -> Iterator[Attach]:
     ) -> Residency:
         residency = Residency.attach(modules, card=card or virtual_card(), plan=plan)
         made.append(residency)
+        if guard is not None:
+            guard.watch(residency._components)
         return residency
 
     yield attach_

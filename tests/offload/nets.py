@@ -1,6 +1,6 @@
 """Small modules with the habits of stock ones, and plans made by hand for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -90,9 +90,10 @@ def component_plan(
     *,
     trunk: Lifetime | None = None,
     window: int = 2,
+    keep_in_trunk: Collection[str] = (),
 ) -> ComponentPlan:
     """A plan by hand: one lifetime for all layers, or one each, repeated to length."""
-    facts = survey_component(module, name)
+    facts = survey_component(module, name, keep_in_trunk)
     given = [lifetimes] if isinstance(lifetimes, Lifetime) else list(lifetimes)
     layers = tuple(
         UnitPlan(
@@ -121,10 +122,12 @@ def plan_for(
     *,
     budget_bytes: int = ROOMY,
     window: int = 2,
+    keep_in_trunk: Mapping[str, Collection[str]] | None = None,
 ) -> ResidencyPlan:
+    kept = keep_in_trunk or {}
     return ResidencyPlan(
         components=tuple(
-            component_plan(name, module, lifetimes, window=window)
+            component_plan(name, module, lifetimes, window=window, keep_in_trunk=kept.get(name, ()))
             for name, module in modules.items()
         ),
         budget=Budget(num_bytes=budget_bytes, copy_bytes_per_s=2e9),

@@ -14,6 +14,11 @@ from tests.offload.conftest import Attach
 from tests.offload.nets import F, Net, P, S, make_net, picture, plan_for, tokens, virtual_card
 
 
+@pytest.fixture
+def guard() -> None:
+    """Without the dispatch guard: torch.compile compiles nothing under a dispatch mode."""
+
+
 @pytest.fixture(autouse=True)
 def _fresh_dynamo() -> Iterator[None]:
     torch._dynamo.reset()

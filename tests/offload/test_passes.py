@@ -119,8 +119,8 @@ def test_small_units_are_looked_ahead_by_bytes() -> None:
 
 def test_permanent_units_do_not_count_for_the_lookahead() -> None:
     order = units(2, [P, F])
-    order[0].spans = (Span(0, 0, LOOKAHEAD_BYTES * 9, 0),)
-    order[1].spans = (Span(1, 0, LOOKAHEAD_BYTES // 8, 0),)
+    order[0].num_bytes = LOOKAHEAD_BYTES * 9
+    order[1].num_bytes = LOOKAHEAD_BYTES // 8
     assert a_pass(order).lookahead == 8
     assert a_pass(units(2, [P])).lookahead >= 2
     assert a_pass([]).lookahead >= 2

@@ -134,7 +134,8 @@ def test_pinned_units_stay_on_the_card_whatever_was_asked() -> None:
     assert lifetimes(plan(facts, 100, c="none")["c"]) == "P PSSS"
     forward = plan(facts, 100, c={"resident_layers": "all", "lifetime": "forward"})
     assert lifetimes(forward["c"]) == "P PFFF"
-    assert forward.warnings == ()
+    notice = "c: the trunk and 1 more stay on the card (15 B): a wrapper subclass"
+    assert forward.warnings == (notice,)
     whole = ComponentFacts(name="c", group="other", trunk=trunk, layers=())
     assert lifetimes(plan(whole, 100, c={"lifetime": "forward"})["c"]) == "P"
 

@@ -43,9 +43,9 @@ def test_unknown_names_and_other_shapes_are_refused(attach: Attach) -> None:
     net = make_net()
     residency = attach({"net": net}, plan_for({"net": net}, [F]))
     with pytest.raises(
-        SpecError, match=r"no weight is called 'net\.shfit'; names look like 'net\."
+        SpecError, match=r"no weight is called 'net\.unknown'; names look like 'net\."
     ):
-        residency.load_weights([("net.shfit", torch.zeros(8))])
+        residency.load_weights([("net.unknown", torch.zeros(8))])
     with pytest.raises(SpecError, match=r"net\.shift has shape \(8,\), the new one \(9,\)"):
         residency.load_weights([("net.shift", torch.zeros(9))])
     with residency.request(), pytest.raises(StateError, match="cannot load weights while"):

@@ -49,6 +49,11 @@ class TestFacts:
         assert (usage.allocated_bytes, usage.reserved_bytes) == (3 * GIB, 5 * GIB)
         assert (usage.peak_bytes, usage.memory_bytes) == (4 * GIB, 24 * GIB)
 
+    def test_what_is_set_aside_adds_to_every_reserve_that_is_told_later(self, card):
+        before = card.facts().reserve_bytes
+        card.set_aside_bytes = GIB
+        assert card.facts().reserve_bytes == card.facts().reserve_bytes == before + GIB
+
     def test_without_a_probe_the_driver_names_the_card(self, card):
         facts = card.facts()
         assert (facts.name, facts.memory_bytes, facts.free_bytes) == (
