@@ -178,7 +178,7 @@ def draw_over(pipeline: Any, parts: dict[str, Any]) -> torch.Tensor:
 def test_only_the_vae_is_held_in_float32_and_says_float16(xl: LoadedPipeline) -> None:
     parts = xl.components
     assert weights_dtype(parts["vae"]) is torch.float32
-    assert parts["vae"].dtype is torch.float16
+    assert parts["vae"].dtype == torch.float16
     assert all(weights_dtype(parts[name]) is torch.float16 for name in parts if name != "vae")
     assert not any(weight.requires_grad for weight in parts["vae"].parameters())
 
@@ -220,7 +220,7 @@ def copy_of(folder: Path, parent: Path) -> Path:
 def test_other_dtypes_are_left_alone(xl_folder: Path, dtype: str) -> None:
     model = ModelConfig(name="tiny", path=str(xl_folder), dtype=dtype)
     vae = load_pipeline(model).components["vae"]
-    assert weights_dtype(vae) is vae.dtype is getattr(torch, dtype)
+    assert weights_dtype(vae) == vae.dtype == getattr(torch, dtype)
     assert type(vae) is AutoencoderKL
 
 
