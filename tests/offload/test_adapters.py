@@ -4,38 +4,13 @@ import copy
 
 import pytest
 import torch
-from torch import nn
 
 from offload import Residency, SimulatedCard
+from tests.offload.adapters import ADDED_BYTES, add, remove
 from tests.offload.conftest import Attach
-from tests.offload.nets import F, Net, P, S, make_net, plan_for, tight, tokens, virtual_card
+from tests.offload.nets import F, P, S, make_net, plan_for, tight, tokens, virtual_card
 
 any_plan = pytest.mark.parametrize("lifetimes", [[P], [F], [S], [P, F, S]], ids=str)
-
-
-class Adapted(nn.Module):
-    """What PEFT puts in a linear layer's place: its weights under a longer name, and two more."""
-
-    def __init__(self, base: nn.Linear, seed: int) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(seed)
-        self.base_layer = base
-        self.down = nn.Parameter(torch.randn(2, base.in_features, generator=generator))
-        self.up = nn.Parameter(torch.randn(base.out_features, 2, generator=generator))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.base_layer(x) + x @ self.down.T @ self.up.T
-
-
-def add(net: Net, block: int = 1) -> None:
-    net.blocks[block].up = Adapted(net.blocks[block].up, block).requires_grad_(False)
-
-
-def remove(net: Net, block: int = 1) -> None:
-    net.blocks[block].up = net.blocks[block].up.base_layer
-
-
-ADDED_BYTES = 2 * 256  # two storages of 64 and 128 bytes, each on a boundary of its own
 
 
 @any_plan

@@ -1,7 +1,9 @@
 """Guarantee: the output is the plain module's, bit for bit, under every plan and calling order."""
 
+import asyncio
 import copy
 import itertools
+from contextlib import suppress
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload import Residency, SimulatedCard
+from tests.offload.adapters import add, remove
 from tests.offload.conftest import Attach
 from tests.offload.nets import F, Net, P, S, make_net, picture, plan_for, tokens, virtual_card
 
@@ -87,17 +90,54 @@ def test_any_plan_and_any_calls(data: st.DataObject) -> None:
         standing = card.usage().allocated_bytes
         pointers = {p: p.data_ptr() for u in permanent_units(residency) for p in u}
         call = st.sampled_from(["forward", "image", "encode", "decode", "block", "skip", "reverse"])
-        for requests in range(data.draw(st.integers(1, 3), "requests")):
+        ending = st.sampled_from(
+            [None, None, ValueError, asyncio.CancelledError, KeyboardInterrupt]
+        )
+        adapted = False
+        for requests in range(data.draw(st.integers(1, 4), "requests")):
+            if data.draw(st.booleans(), "change adapter"):
+                adapted = not adapted
+                for module in (net, plain):
+                    (add if adapted else remove)(module)
             names = data.draw(st.lists(call, min_size=1, max_size=4), "calls")
+            error = data.draw(ending, "ending")
+            if error is not None:
+                fail_once(net, data.draw(st.integers(0, depth - 1), "failing block"), error)
+                with suppress(error), residency.request():
+                    for name in names:
+                        one_call(net, name, requests)
+                net.calls.copy_(plain.calls)
+                stop_failing(net)
+                assert_back(card, residency, standing)
             with residency.request():
                 results = [one_call(net, name, requests) for name in names]
             expected = [one_call(plain, name, requests) for name in names]
             assert all(torch.equal(a, b) for a, b in zip(results, expected, strict=True))
-            assert card.usage().allocated_bytes == standing
-            assert card.num_copies_in_flight == 0
+            assert_back(card, residency, standing)
         assert all(p.data_ptr() == pointers[p] for p in pointers)
         residency.detach()
         assert card.usage().allocated_bytes == 0
+
+
+def fail_once(net: Net, block: int, error: type[BaseException]) -> None:
+    """Let one block raise at its next call, if it is called."""
+
+    def fail(*_: object) -> None:
+        stop_failing(net)
+        raise error("on purpose")
+
+    net.failing = net.blocks[block].down.register_forward_pre_hook(fail)
+
+
+def stop_failing(net: Net) -> None:
+    net.failing.remove()
+
+
+def assert_back(card: SimulatedCard, residency: Residency, standing: int) -> None:
+    """Only permanent units on the card, an adapter's among them, and nothing under way."""
+    adopted = residency._assemblies["net"].adopted_bytes
+    assert card.usage().allocated_bytes == standing + adopted
+    assert card.num_copies_in_flight == 0
 
 
 def permanent_units(residency: Residency) -> list[list[torch.nn.Parameter]]:

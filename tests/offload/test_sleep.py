@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from offload import Residency, SimulatedCard, StateError
+from tests.offload.adapters import ADDED_BYTES, add, remove
 from tests.offload.conftest import Attach
 from tests.offload.nets import (
     F,
@@ -28,7 +29,6 @@ from tests.offload.nets import (
     virtual_card,
 )
 from tests.offload.odd_nets import ODD, make_odd
-from tests.offload.test_adapters import ADDED_BYTES, add, remove
 
 PLANS = {"permanent": [P], "forward": [F], "streamed": [S], "mixed": [P, F, S]}
 any_plan = pytest.mark.parametrize("lifetimes", PLANS.values(), ids=PLANS.keys())
