@@ -7,7 +7,8 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.tenure-installed
 CODE := offload deployments tests scripts
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 300
+WORKERS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 300 -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve test check lint format types spelling sizes coverage pytest wheel clean

@@ -11,7 +11,7 @@ POLL_S = 0.5
 
 
 def find_card(cards: CardsConfig, *, rank: int, use_gpu: bool) -> Card:
-    """The GPU that this process was given, or the simulated card of its rank."""
+    """The GPU that this process was given, or the simulated card of its seat."""
     if use_gpu:
         return detect_card()
     if not cards.simulated:

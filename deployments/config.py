@@ -133,6 +133,11 @@ class CardsConfig(StrictModel):
     """``auto``: one per GPU of the cluster, or one per simulated card."""
     simulated: tuple[SimulatedCardConfig, ...] = ()
 
+    @property
+    def num_seats(self) -> int:
+        """Replicas among which the simulated cards are dealt out."""
+        return self.replicas if isinstance(self.replicas, int) else max(1, len(self.simulated))
+
     @field_validator("replicas")
     @classmethod
     def _check_replicas(cls, value: int | str) -> int | str:

@@ -50,7 +50,8 @@ class DiffusionReplica:
         make: "Callable[..., Engine] | None" = None,
     ) -> None:
         """``place`` and ``make`` are for tests: where this is, and another engine."""
-        self._id, app, rank = (place or place_in_fleet)()
+        num_seats = 0 if use_gpu else config.cards.num_seats
+        self._id, app, rank = place() if place else place_in_fleet(num_seats)
         self._stages = Stages()
         self._latency = Latency()
         self._counts = dict.fromkeys(COUNTS, 0)

@@ -15,13 +15,14 @@ from ray import serve
 
 from deployments.config import AppConfig
 from deployments.messages import ReplicaState
+from deployments.seats import take_seat
 from deployments.stages import Stages
 from offload import CardError, allocator_settings
 
 if TYPE_CHECKING:
     from deployments.engine import Engine
 
-Place = tuple[str, str | None, int]  # replica id, application (None: no cluster), rank
+Place = tuple[str, str | None, int]  # replica id, application (None: no cluster), seat
 
 DRIVER = "Driver"  # the deployment that is told
 REPORT_PERIOD_S = 1.0
@@ -29,14 +30,16 @@ LOG_PERIOD_S = 10.0
 logger = logging.getLogger("ray.serve")
 
 
-def place_in_fleet() -> Place:
-    """This replica's own, from Serve."""
+def place_in_fleet(num_seats: int) -> Place:
+    """This replica's own, from Serve; a seat only where simulated cards are dealt out by it."""
     context = serve.get_replica_context()
     try:
         rank = context.rank
     except RuntimeError:  # Serve's local testing mode has no ranks
         return context.replica_id.unique_id, None, 0
-    return context.replica_id.unique_id, context.app_name, rank.rank
+    table = f"{ray.get_runtime_context().get_node_id()}-{context.app_name}"
+    seat = take_seat(table, rank.rank, num_seats) if num_seats else rank.rank
+    return context.replica_id.unique_id, context.app_name, seat
 
 
 def check_gpu(use_gpu: bool) -> None:

@@ -6,6 +6,7 @@ Nothing here imports torch, so that the torch-free tests stay quick.
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Tests marked ``gpu`` are skipped, with the reason, where there is no accelerator."""
+    """Tests marked ``gpu`` are skipped, with the reason, where there is no accelerator.
+
+    Where several processes share the work, one file stays in one, and so do all tests of the one
+    Ray cluster.
+    """
+    for item in items:
+        one_cluster = "server" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("cluster" if one_cluster else str(item.path)))
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if needing and not _has_accelerator():
         for item in needing:
@@ -66,8 +74,19 @@ def pytest_make_collect_report(collector: pytest.Collector):
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """In CI a skipped test is a failed run, unless it needs a card."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:  # one of several processes: the first one judges
+        output["skipped_outside_gpu"] = session.config.stash[_skipped_outside_gpu]
+        return
     if session.config.stash[_skipped_outside_gpu] and os.environ.get("CI") == "true":
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """What another process skipped."""
+    output = getattr(node, "workeroutput", {})
+    node.config.stash[_skipped_outside_gpu].extend(output.get("skipped_outside_gpu", []))
 
 
 def pytest_terminal_summary(

@@ -214,7 +214,7 @@ def full_for(engine: Engine, times: int) -> None:
 def lent() -> AppConfig:
     """A card on which the transformer is lent while it runs."""
     components = {"transformer": {"resident_layers": "all", "lifetime": "forward"}, "vae": "all"}
-    return config(components=components)
+    return config(components=components, model={**ARGS["model"], "sizes": []})
 
 
 def test_out_of_memory_is_answered_once_with_a_smaller_plan_and_the_same_picture():
