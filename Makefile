@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.tenure-installed
 CODE := offload deployments tests scripts
-WORKERS ?= 2
+WORKERS ?= 3
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 300 -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
@@ -30,7 +30,9 @@ serve: $(STAMP)  ## the main job: serve configs/quickstart.yaml on http://127.0.
 	@echo "    -d '{\"prompt\": \"a red circle on a white background\", \"seed\": 7}'"
 	$(BIN)/serve run configs/quickstart.yaml
 
-test: check coverage pytest  ## lint, types, spelling, file sizes, coverage of the torch-free core, every test
+test: $(STAMP)  ## lint, types, spelling, file sizes, coverage of the torch-free core, every test
+	@$(MAKE) --no-print-directory -j2 --output-sync=target check coverage
+	@$(MAKE) --no-print-directory pytest
 
 check: lint types spelling sizes
 
@@ -43,7 +45,7 @@ format: $(STAMP)  ## rewrite the code in the house's format
 	$(BIN)/ruff format $(CODE)
 
 types: $(STAMP)
-	$(BIN)/mypy
+	$(BIN)/mypy --cache-dir $(VENV)/.mypy_cache
 
 spelling: $(STAMP)
 	$(BIN)/codespell
