@@ -14,7 +14,8 @@ def recover(residency: Residency, card: Card, said: str, size: str) -> str:
     gc.collect()
     card.synchronize()
     card.empty_cache()
-    where = residency.failed_in or "no component"
+    component, door = residency.failed_in
+    where = f"{component} ({door})" if component else "no component"
     trouble = f"the card ran out of memory at {size}, in {where}: {said}; {_now(card)}"
     given_up = residency.demote()
     if not given_up:

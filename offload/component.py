@@ -40,7 +40,7 @@ class Owner(Protocol):
 
     def make_room(self, component: "Component") -> None: ...
 
-    def failed(self, component: str) -> None: ...
+    def failed(self, component: str, door: str) -> None: ...
 
     def usage_of(self, component: str) -> ComponentUsage: ...
 
@@ -144,7 +144,7 @@ class Component:
                     yield
             except BaseException:
                 self.passing = None  # it teaches nothing
-                self.owner.failed(self.name)
+                self.owner.failed(self.name, door)
                 raise
             self._finish()
 

@@ -56,7 +56,7 @@ class Residency:
         self._watch = Watch(self._components, self.suspended)
         self._request: RequestUsage | None = None
         self._recent: list[Component] = []  # with an open run, least recently used first
-        self.failed_in = ""  # the component in which the last request's first error arose
+        self.failed_in = ("", "")  # component and door of the last request's first error
 
     # --- attach and detach -------------------------------------------------------------------
     @classmethod
@@ -142,7 +142,7 @@ class Residency:
         self._turn.check("begin a request")
         self._turn.doing = Doing.REQUEST
         usage = self._request = RequestUsage()
-        self.failed_in = ""
+        self.failed_in = ("", "")
         self.card.reset_peak()
         began_s = time.perf_counter()
         finished = False
@@ -172,9 +172,9 @@ class Residency:
         """The running request, or one for this call alone."""
         return nullcontext() if self._request is not None else self.request()
 
-    def failed(self, component: str) -> None:
+    def failed(self, component: str, door: str) -> None:
         """A pass of this component ended in an error; the first of a request counts."""
-        self.failed_in = self.failed_in or component
+        self.failed_in = self.failed_in if self.failed_in[0] else (component, door)
 
     def usage_of(self, component: str) -> ComponentUsage:
         assert self._request is not None
@@ -290,7 +290,7 @@ class Residency:
         error's frames hold activations.
         """
         self._turn.check("demote")
-        name = component or self.failed_in
+        name = component or self.failed_in[0]
         smaller = halved(self.plan, name) if name else None
         if smaller is None:
             return ""

@@ -225,7 +225,7 @@ def test_out_of_memory_is_answered_once_with_a_smaller_plan_and_the_same_picture
     assert after.images == before.images
     (note,) = after.warnings
     assert note.startswith("drawn at the second try: the card ran out of memory at 64x64, in trans")
-    assert "no room for 1 GiB of activations" in note
+    assert "in transformer (forward): no room for 1 GiB of activations; now" in note
     assert "`transformer: {resident_layers: 6}` in components plans so from the start" in note
     report = next(report for report in engine.components if report["name"] == "transformer")
     assert report["resident_layers"] == 6  # the demotion holds

@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 
-from offload import Residency
+from offload import Residency, SimulatedCard
 from offload.plan import ComponentPlan
 from tests.offload.conftest import Attach
 from tests.offload.nets import (
@@ -203,3 +203,27 @@ def test_a_text_only_request_moves_no_byte_of_the_side_list(attach: Attach) -> N
     with residency.request() as surprised:
         net(tokens(1), picture(1))  # another kind of pass: served at once
     assert surprised.components["net"].copied_bytes == plan.bytes_with(F)
+
+
+@pytest.mark.parametrize(
+    ("lifetimes", "head"), [([P, P, S], "blocks.2"), ([S], "blocks.0"), ([P, F, S], "blocks.1")]
+)
+def test_the_first_copy_after_load_is_the_head_of_stream_and_never_the_set(
+    lifetimes, head: str, attach: Attach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = make_net()
+    plan = plan_for({"net": net}, lifetimes)
+    attach({"net": net}, plan)
+    copied: list[str] = []
+    copy_ = SimulatedCard.copy
+
+    def noting(card, destination, source, unit, charge_to) -> None:
+        copied.append(unit)
+        copy_(card, destination, source, unit, charge_to)
+
+    monkeypatch.setattr(SimulatedCard, "copy", noting)
+    for seed in range(2):
+        net(tokens(seed))
+    lent = {unit.name for unit in plan["net"].units if unit.lifetime is not P}
+    assert copied[:2] == ["trunk", head]  # the trunk is there for the whole run
+    assert set(copied) <= lent
