@@ -6,8 +6,9 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 	$$p -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.tenure-installed
+CHECKS := $(VENV)/.tenure-checks.log
 CODE := offload deployments tests scripts
-WORKERS ?= 3
+WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 300 -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
@@ -30,9 +31,10 @@ serve: $(STAMP)  ## the main job: serve configs/quickstart.yaml on http://127.0.
 	@echo "    -d '{\"prompt\": \"a red circle on a white background\", \"seed\": 7}'"
 	$(BIN)/serve run configs/quickstart.yaml
 
-test: $(STAMP)  ## lint, types, spelling, file sizes, coverage of the torch-free core, every test
-	@$(MAKE) --no-print-directory -j2 --output-sync=target check coverage
-	@$(MAKE) --no-print-directory pytest
+test: lint spelling sizes  ## lint, types, spelling, file sizes, coverage of the torch-free core, every test
+	@$(MAKE) --no-print-directory types coverage >$(CHECKS) 2>&1 & checks=$$!; \
+	$(MAKE) --no-print-directory pytest; tests=$$?; \
+	wait $$checks || { cat $(CHECKS); echo "types or coverage failed, see above"; exit 1; }; exit $$tests
 
 check: lint types spelling sizes
 
