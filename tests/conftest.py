@@ -33,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_skipped_outside_gpu] = []
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Tests marked ``gpu`` are skipped, with the reason, where there is no accelerator.
 
