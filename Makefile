@@ -9,7 +9,7 @@ STAMP := $(VENV)/.tenure-installed
 CHECKS := $(VENV)/.tenure-checks.log
 CODE := offload deployments tests scripts
 WORKERS ?= 2
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 300 -n $(WORKERS) --dist loadgroup
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 300 -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve test check lint format types spelling sizes coverage pytest wheel clean

@@ -33,16 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_skipped_outside_gpu] = []
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Tests marked ``gpu`` are skipped, with the reason, where there is no accelerator.
-
-    Where several processes share the work, one file stays in one, and so do all tests of the one
-    Ray cluster.
-    """
-    for item in items:
-        one_cluster = "server" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("cluster" if one_cluster else str(item.path)))
+    """Tests marked ``gpu`` are skipped, with the reason, where there is no accelerator."""
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if needing and not _has_accelerator():
         for item in needing:
