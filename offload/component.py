@@ -243,7 +243,7 @@ class Component:
             with self._reading([unit.memory]):
                 yield
         finally:
-            del run.calling[unit]
+            run.calling.remove(unit)
             if self.run is run:
                 run.left(unit)
                 self._top_up(run, passing)
@@ -255,7 +255,7 @@ class Component:
         elif unit.lifetime is Lifetime.STREAMED and run.window.holds(unit):
             run.window.reuse(unit)
         run.arrive(unit)
-        run.calling[unit] = 1
+        run.calling.add(unit)
         run.fresh.discard(unit)
         self.owner.transfer.entered(unit)
         passing.entered(unit)

@@ -34,7 +34,7 @@ class Run:
     ring: Loan | None = None
     spare: dict[Unit, Loan] = field(default_factory=dict)  # places outside a busy ring
     window: Window[Unit] = field(init=False)
-    calling: dict[Unit, int] = field(default_factory=dict)  # depth of its calls now running
+    calling: set[Unit] = field(default_factory=set)  # inside their own call now
     fresh: set[Unit] = field(default_factory=set)  # brought in, not used yet: wasted if never used
     _offsets: dict[Unit, int] = field(default_factory=dict)
     _issued: set[Unit] = field(default_factory=set)  # forward units on their way or there
