@@ -21,8 +21,9 @@ class UnitFacts:
     name: str  # relative to the component, "blocks.0"; the trunk is "trunk"
     list_name: str | None
     num_bytes: int
-    compute_s: float = 0.0  # seconds of one call, 0 while unmeasured
-    uses: int = 1  # calls per pass of the component
+    compute_s: float = 0.0  # seconds of one call in a pass after the first, 0 while unmeasured
+    first_s: float | None = None  # of one call in a request's first pass; None: as later ones
+    uses: int = 1  # calls per pass of the component; 0: a usual request does not need it
     pinned_to_card: str = ""  # why this unit can only be permanent, e.g. a wrapper subclass
 
 
@@ -36,7 +37,12 @@ class ComponentFacts:
     layers: tuple[UnitFacts, ...]  # in execution order as far as known
     buffer_bytes: int = 0  # on the card, always
     activation_bytes: int = 0  # peak beyond weights while it runs, 0 while unmeasured
+    activation_source: str = ""  # where that comes from: "the Serve file", "measured at 128x128"
+    activation_with: tuple[tuple[str, int], ...] = ()
+    """What it would be with a setting that is off: ``(("tiling", 858993459),)``."""
     passes: int = 1  # calls of the component per request
+    gaps: tuple[tuple[str, ...], ...] = ()
+    """Between one run of it and its next in a request: the components that run meanwhile."""
     kept_in_trunk: tuple[str, ...] = ()  # parameters that are read outside their layer's call
 
     @property

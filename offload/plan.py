@@ -44,6 +44,7 @@ class ComponentPlan:
     layers: tuple[UnitPlan, ...]
     policy: Policy = Policy.LEADING
     window: int = 2  # streamed layers that hold a place at once: the running one and those ahead
+    held_through_gaps: bool = True  # what is lent stays between two runs of it in one request
     activation_bytes: int = 0
     buffer_bytes: int = 0
     wish: str = "auto"  # the user's words

@@ -599,7 +599,7 @@ PUBLIC: dict[str, Callable[[Net, Residency], object]] = {
     "attach": attach_again,
     "check_thread": lambda net, residency: residency.check_thread(),
     "demote": lambda net, residency: residency.demote("net"),
-    "failed": lambda net, residency: residency.failed("net"),
+    "failed": lambda net, residency: residency.failed("net", "forward"),
     "iter_weights": lambda net, residency: list(residency.iter_weights()),
     "load_weights": lambda net, residency: residency.load_weights(SHIFTED),
     "make_room": lambda net, residency: residency.make_room(residency._components["net"]),
