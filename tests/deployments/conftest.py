@@ -39,11 +39,16 @@ def quickstart_args() -> dict[str, Any]:
     return args
 
 
-def wait_for(what: str, happened: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-    """The first true answer, asked five times a second."""
+def wait_for(
+    what: str,
+    happened: Callable[[], Any],
+    timeout_s: float = 60.0,
+    seen: Callable[[], object] = lambda: "",
+) -> Any:
+    """The first true answer, asked five times a second; ``seen`` is shown when there is none."""
     deadline = time.monotonic() + timeout_s
     while not (answer := happened()):
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}; seen: {seen()}"
         time.sleep(0.2)
     return answer
 
@@ -68,9 +73,24 @@ class Server:
         body = {"prompt": "a red circle", "num_inference_steps": 3, "seed": 7, **fields}
         return self.client.post("/v1/images/generations", json=body, headers=headers)
 
+    def states(self) -> list[str]:
+        return sorted(replica["state"] for replica in self.fleet()["replicas"])
+
+    def wait_for_states(self, *states: str) -> None:
+        """Until the fleet has these replicas and no other one, not even one that starts."""
+        wanted = sorted(states)
+        wait_for(f"{wanted}", lambda: self.states() == wanted, seen=self.answer)
+
+    def answer(self) -> str:
+        """The fleet page as it is sent, without the long parts."""
+        answer = self.client.get("/fleet")
+        if answer.status_code != 200:
+            return f"{answer.status_code} {answer.text}"
+        return str([(r["id"], r["state"], r["detail"]) for r in answer.json()["replicas"]])
+
     def wait_until_ready(self, num_replicas: int = 2) -> dict[str, dict[str, Any]]:
-        what = f"{num_replicas} ready replicas"
-        wait_for(what, lambda: len(self.ready()) == num_replicas)
+        """Card name -> replica; every replica of the fleet is ready, and none starts or leaves."""
+        self.wait_for_states(*["ready"] * num_replicas)
         return self.ready()
 
 

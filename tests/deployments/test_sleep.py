@@ -22,7 +22,7 @@ from deployments.rank import rank
 from deployments.replica import DiffusionReplica
 from deployments.sleeping import IdleClock
 from offload import SimulatedCard
-from tests.deployments.conftest import APP, wait_for
+from tests.deployments.conftest import APP
 from tests.deployments.fake_backend import state_of
 from tests.deployments.test_engine import config, draw, engine_of
 from tests.deployments.test_rank import one
@@ -279,19 +279,15 @@ def test_another_program_puts_the_fleet_to_sleep_and_a_request_wakes_one_card(se
     handle = serve.get_app_handle(APP)
     slept = handle.sleep.remote().result()["replicas"]
     assert [(r["state"], r["allocated_bytes"]) for r in slept] == [("sleeping", 0)] * 2
-    wait_for("two sleeping replicas", lambda: states(server) == ["sleeping"] * 2)
+    server.wait_for_states("sleeping", "sleeping")
     assert server.client.get("/ready").status_code == 200
     answer = server.draw()
     assert answer.status_code == 200
     assert picture(answer.json()) == before
-    wait_for("one awake replica", lambda: states(server) == ["ready", "sleeping"])
+    server.wait_for_states("ready", "sleeping")
     woken = handle.wake.remote().result()["replicas"]
     assert [r["state"] for r in woken] == ["ready"] * 2
     server.wait_until_ready()
-
-
-def states(server) -> list[str]:
-    return sorted(replica["state"] for replica in server.fleet()["replicas"])
 
 
 def picture(answer: dict) -> str:
