@@ -3,6 +3,7 @@
 It knows the configuration and the wire; no Ray, no HTTP.
 """
 
+import math
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -10,43 +11,58 @@ from typing import Any
 from pydantic import ValidationError
 
 from deployments.config import AppConfig, parse_size
+from deployments.edits import Edit
 from deployments.errors import JobError, ModelNotFound
+from deployments.images import FORMATS
 from deployments.messages import GenerateJob
-from deployments.schema import WITHOUT_EFFECT, ImageRequest, describe
+from deployments.schema import MAX_SEED, WITHOUT_EFFECT, ImageRequest, describe
+
+SIDE_MULTIPLE = 32  # of a size chosen here; every stock pipeline draws multiples of it
+DEFAULT_SEEDS = 2**31  # a seed chosen here is below
 
 
-def read_request(values: Mapping[str, Any]) -> ImageRequest:
-    """A request from a plain dict; JobError names the field that is wrong."""
+def read_request(values: Mapping[str, Any], *, strict: bool = True) -> ImageRequest:
+    """A request from a plain dict; JobError names the field that is wrong.
+
+    Not ``strict``: numbers may come as text, as a form has them.
+    """
     try:
-        return ImageRequest.model_validate(dict(values))
+        return ImageRequest.model_validate(dict(values), strict=strict)
     except ValidationError as error:
         raise JobError(*describe(error.errors()[0])) from None
 
 
-def admit(request: ImageRequest, request_id: str, config: AppConfig) -> GenerateJob:
+def admit(
+    request: ImageRequest, request_id: str, config: AppConfig, edit: Edit | None = None
+) -> GenerateJob:
     """The complete job, or JobError."""
     _check_model(request.model, config.model.name)
     _check_formats(request)
     _check_limits(request, config)
-    width, height = _size(request.size, config)
+    width, height = _size(request.size, config, edit)
     return GenerateJob(
         request_id=request_id,
         prompt=request.prompt,
         width=width,
         height=height,
         steps=_steps(request.num_inference_steps, config),
-        seed=secrets.randbelow(2**31) if request.seed is None else request.seed,
+        seed=_seed(request),
         images=request.n,
         negative_prompt=request.negative_prompt,
         guidance_scale=request.guidance_scale,
         true_cfg_scale=request.true_cfg_scale,
         output_format=request.output_format,
+        output_compression=request.output_compression,
+        background=request.background,
+        partial_images=request.partial_images,
+        inputs=edit.inputs if edit else (),
+        mask=edit.mask if edit else None,
     )
 
 
 def warnings_of(request: ImageRequest) -> tuple[str, ...]:
     """What the request says that changes nothing."""
-    said = [name for name in WITHOUT_EFFECT if getattr(request, name) is not None]
+    said = [name for name in WITHOUT_EFFECT if getattr(request, name) not in (None, "auto")]
     return tuple(f"{name} has no effect" for name in said)
 
 
@@ -63,12 +79,19 @@ def _check_formats(request: ImageRequest) -> None:
             f"response_format is {request.response_format!r}; only 'b64_json' is served",
             "response_format",
         )
-    if request.output_format != "png":
+    if request.output_format not in FORMATS:
         raise JobError(
-            f"output_format is {request.output_format!r}; only 'png' is served", "output_format"
+            f"output_format is {request.output_format!r}; give {', '.join(FORMATS)}",
+            "output_format",
         )
-    if request.stream:
-        raise JobError("stream is true; pictures are not streamed, leave it out", "stream")
+    if request.output_format == "png" and request.output_compression != 100:
+        raise JobError(
+            "output_compression is for jpeg and webp; leave it out for png", "output_compression"
+        )
+    if request.output_format == "jpeg" and request.background == "transparent":
+        raise JobError("background is transparent, which jpeg cannot be; ask for png", "background")
+    if request.partial_images and not request.stream:
+        raise JobError("partial_images is for stream: true; leave it out", "partial_images")
 
 
 def _check_limits(request: ImageRequest, config: AppConfig) -> None:
@@ -81,13 +104,20 @@ def _check_limits(request: ImageRequest, config: AppConfig) -> None:
             raise JobError(
                 f"{name} has {len(text)} characters; the limit is {limits.max_prompt_chars}", name
             )
+        if text is not None and not _is_unicode(text):
+            raise JobError(f"{name} holds half a character (a lone surrogate); send text", name)
     if not request.prompt.strip():
         raise JobError("prompt is empty; say what to draw", "prompt")
 
 
-def _size(text: str, config: AppConfig) -> tuple[int, int]:
+def _is_unicode(text: str) -> bool:
+    """JSON can say what no text holds, and tokenizers fail on it."""
+    return text == text.encode(errors="replace").decode()
+
+
+def _size(text: str, config: AppConfig, edit: Edit | None) -> tuple[int, int]:
     if text == "auto":
-        return config.defaults.width_height
+        return _size_like(edit, config) if edit else config.defaults.width_height
     try:
         width, height = parse_size(text)
     except ValueError as error:
@@ -98,6 +128,28 @@ def _size(text: str, config: AppConfig) -> tuple[int, int]:
             "size",
         )
     return width, height
+
+
+def _size_like(edit: Edit, config: AppConfig) -> tuple[int, int]:
+    """The shape of the last picture, with about as many pixels as the default size."""
+    default = config.defaults.width_height
+    ratio = math.sqrt(edit.shape[0] / edit.shape[1])
+    side = math.sqrt(math.prod(default)) / SIDE_MULTIPLE
+    sides = [max(1, round(length)) for length in (side * ratio, side / ratio)]
+    while math.prod(sides) * SIDE_MULTIPLE**2 > config.limits.max_pixels:
+        if sides == [1, 1]:
+            return default
+        sides[sides.index(max(sides))] -= 1
+    return sides[0] * SIDE_MULTIPLE, sides[1] * SIDE_MULTIPLE
+
+
+def _seed(request: ImageRequest) -> int:
+    """The first image's; the last one's must be one that can be asked for, too."""
+    if request.seed is None:
+        return secrets.randbelow(DEFAULT_SEEDS)
+    if request.seed + request.n - 1 > MAX_SEED:
+        raise JobError(f"seed + n is above {MAX_SEED}; give a smaller seed", "seed")
+    return request.seed
 
 
 def _steps(asked: int | None, config: AppConfig) -> int:

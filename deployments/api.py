@@ -3,27 +3,36 @@
 Every error that leaves it has OpenAI's shape.
 """
 
-import base64
 import logging
-import time
 
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from deployments.admission import admit, warnings_of
-from deployments.api_keys import ApiKeys
+from deployments.api_keys import ApiKeys, GuardedByKeys
 from deployments.backend import ImageBackend
+from deployments.body_limit import BodyLimit, HeadLimit
 from deployments.config import AppConfig
-from deployments.errors import ErrorAnswer, JobError, ModelNotFound, TenureError, answer_to
-from deployments.messages import GenerateJob, GenerateResult
+from deployments.description import DescribedApi, errors
+from deployments.errors import (
+    INVALID,
+    ErrorAnswer,
+    JobError,
+    ModelNotFound,
+    TenureError,
+    answer_to,
+    log_failure,
+)
+from deployments.image_api import image_routes
+from deployments.request_api import request_routes
 from deployments.request_ids import RequestIds
-from deployments.schema import ImageData, ImageRequest, ImagesAnswer, describe
+from deployments.schema import describe
 from deployments.status_api import status_routes
 from deployments.version import version
 
-REPLICA_HEADER = "X-Tenure-Replica"
+# Of what is refused before any route of ours sees it.
+HTTP_CODES = {400: "invalid_value", 405: "method_not_allowed", 413: "request_too_large"}
 logger = logging.getLogger(__name__)
 
 
@@ -31,10 +40,20 @@ def create_api(
     config: AppConfig, backend: ImageBackend, *, echo_request_id: bool = True
 ) -> FastAPI:
     """The whole application. A proxy that returns ``X-Request-Id`` itself turns the echo off."""
-    api = FastAPI(title="Tenure", version=version(), docs_url="/docs", redoc_url=None)
+    api = DescribedApi(
+        needs_keys=config.server.needs_keys,
+        title="Tenure",
+        version=version(),
+        docs_url="/docs",
+        redoc_url=None,
+        responses=errors(401, 431, 500),
+    )
+    api.add_middleware(BodyLimit)
+    api.add_middleware(GuardedByKeys, keys=ApiKeys.of(config.server))
+    api.add_middleware(HeadLimit)
     api.add_middleware(RequestIds, echo=echo_request_id)
-    keys = ApiKeys.of(config.server)
-    api.include_router(image_routes(config, backend), dependencies=[Depends(keys)])
+    for routes in (image_routes(config, backend), request_routes(backend), model_routes(config)):
+        api.include_router(routes)
     api.include_router(status_routes(backend))
     for kind in (TenureError, TimeoutError, Exception):
         api.add_exception_handler(kind, _on_error)
@@ -43,30 +62,16 @@ def create_api(
     return api
 
 
-def image_routes(config: AppConfig, backend: ImageBackend) -> APIRouter:
-    """Everything below /v1."""
-    routes = APIRouter(prefix="/v1")
+def model_routes(config: AppConfig) -> APIRouter:
+    """The one model that is served."""
+    routes = APIRouter(prefix="/v1/models")
     model = {"id": config.model.name, "object": "model", "created": 0, "owned_by": "tenure"}
 
-    @routes.post("/images/generations")
-    async def generate(request: Request, response: Response, body: ImageRequest) -> ImagesAnswer:
-        job = admit(body, request.state.request_id, config)
-        result = await backend.draw(job, request.headers.get(REPLICA_HEADER))
-        response.headers[REPLICA_HEADER] = result.replica
-        return images_answer(job, result, warnings_of(body))
-
-    @routes.delete("/requests/{request_id}")
-    async def cancel(request_id: str) -> JSONResponse:
-        if backend.cancel(request_id):
-            return JSONResponse({"id": request_id, "cancelled": True})
-        message = f"no request {request_id!r} is waiting or running"
-        return _answer(_not_found(message, "request_not_found"))
-
-    @routes.get("/models")
+    @routes.get("")
     async def models() -> dict[str, object]:
         return {"object": "list", "data": [model]}
 
-    @routes.get("/models/{name:path}")
+    @routes.get("/{name:path}", responses=errors(404))
     async def one_model(name: str) -> dict[str, object]:
         if name != config.model.name:
             raise ModelNotFound(f"the model {name!r} does not exist; see /v1/models", "model")
@@ -75,29 +80,10 @@ def image_routes(config: AppConfig, backend: ImageBackend) -> APIRouter:
     return routes
 
 
-def images_answer(
-    job: GenerateJob, result: GenerateResult, warnings: tuple[str, ...]
-) -> ImagesAnswer:
-    """A finished job as the client reads it."""
-    return ImagesAnswer(
-        created=int(time.time()),
-        data=[
-            ImageData(b64_json=base64.b64encode(image.png).decode(), seed=image.seed)
-            for image in result.images
-        ],
-        output_format=job.output_format,
-        size=f"{job.width}x{job.height}",
-        replica=result.replica,
-        seconds=round(result.seconds, 3),
-        residency=result.usage,
-        warnings=[*warnings, *result.warnings],
-    )
-
-
 async def _on_error(request: Request, error: Exception) -> JSONResponse:
-    answer = answer_to(error)
-    if answer.status >= 500:
-        logger.error("request %s: %s", request.state.request_id, answer.message)
+    request_id: str = request.state.request_id
+    answer = answer_to(error, request_id)
+    log_failure(logger, request_id, error, answer)
     return _answer(answer)
 
 
@@ -108,12 +94,14 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return _answer(_not_found(message, "not_found", error.status_code))
-
-
-def _not_found(message: str, code: str, status: int = 404) -> ErrorAnswer:
-    return ErrorAnswer(status=status, message=message, type="invalid_request_error", code=code)
+    return _answer(
+        ErrorAnswer(
+            status=error.status_code,
+            message=f"{request.method} {request.url.path}: {error.detail}",
+            type=INVALID,
+            code=HTTP_CODES.get(error.status_code, "not_found"),
+        )
+    )
 
 
 def _answer(answer: ErrorAnswer) -> JSONResponse:

@@ -12,6 +12,7 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
+from deployments.api_keys import ApiKeys
 from deployments.config import AppConfig, CardsConfig
 from deployments.driver import Driver
 from deployments.errors import RETRY_AFTER_S, ConfigError
@@ -19,8 +20,10 @@ from deployments.model_check import check_model
 from deployments.replica import DiffusionReplica
 from deployments.starting import DRIVER
 
-MAX_ONGOING = 256  # HTTP requests in the driver: those that wait and those that ask how it stands
-MAX_QUEUED = 128  # jobs that wait for a replica; above it, 429
+# Requests in the driver beside those that wait for a card: those that draw or ask how it stands.
+# The driver itself counts who waits and says when to come back, so Serve's own limits lie above.
+MARGIN = 1024
+ROUTER = "deployments.router:FleetRouter"
 SHUTDOWN_MARGIN_S = 30.0  # beyond the longest request that was admitted
 logger = logging.getLogger("ray.serve")
 
@@ -28,19 +31,29 @@ logger = logging.getLogger("ray.serve")
 def build_app(config: AppConfig) -> Application:
     """The application of one Serve file."""
     check_model(config)
+    ApiKeys.of(config.server)  # read again by the driver; here a mistake stops the start
+    return bind(config)
+
+
+def bind(
+    config: AppConfig, replica: type[DiffusionReplica] = DiffusionReplica, router: str = ROUTER
+) -> Application:
+    """Driver and replicas; another kind of replica or router is for comparisons."""
     gpus = int(ray.cluster_resources().get("GPU", 0))
     use_gpu = uses_gpu(config.cards, gpus)
+    most = config.server.max_queued_requests + MARGIN
     shutdown_s = config.server.request_timeout_s + SHUTDOWN_MARGIN_S
     replicas = serve.deployment(
-        DiffusionReplica,
+        replica,
+        name=DiffusionReplica.__name__,
         num_replicas=num_replicas(config.cards, gpus, use_gpu),
         ray_actor_options=actor_options(config, use_gpu),
         max_ongoing_requests=1,
-        max_queued_requests=MAX_QUEUED,
+        max_queued_requests=most,
         graceful_shutdown_timeout_s=shutdown_s,
         health_check_period_s=5,
         request_router_config=RequestRouterConfig(
-            request_router_class="deployments.router:FleetRouter",
+            request_router_class=router,
             request_routing_stats_period_s=0.5,
             max_backoff_s=0.1,
         ),
@@ -50,8 +63,8 @@ def build_app(config: AppConfig) -> Application:
         name=DRIVER,
         num_replicas=1,
         ray_actor_options={"num_cpus": 0},
-        max_ongoing_requests=MAX_ONGOING,
-        max_queued_requests=MAX_QUEUED,
+        max_ongoing_requests=most,
+        max_queued_requests=MARGIN,
         backpressure_config={"status_code": 429, "retry_after_s": RETRY_AFTER_S},
         graceful_shutdown_timeout_s=shutdown_s,
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from deployments.fleet import Totals
+from deployments.following import Feed, OnEvent, unheard
 from deployments.messages import GenerateJob, GenerateResult, ReplicaState
 
 
@@ -20,8 +21,14 @@ class Readiness:
 class ImageBackend(Protocol):
     """Draws jobs and knows its fleet."""
 
-    async def draw(self, job: GenerateJob, pin: str | None = None) -> GenerateResult:
+    async def draw(
+        self, job: GenerateJob, pin: str | None = None, on_event: OnEvent = unheard
+    ) -> GenerateResult:
         """The pictures, or an error of ``deployments.errors``; ``pin`` names a replica."""
+        ...
+
+    def feed(self, request_id: str) -> Feed | None:
+        """The events of a job that waits or runs; None: there is no such job."""
         ...
 
     def cancel(self, request_id: str) -> bool:

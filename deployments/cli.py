@@ -1,9 +1,10 @@
-"""The ``tenure`` command: draw, plan, look at a fleet, and check a machine.
+"""The ``tenure`` command: draw, survey, plan, look at a fleet, and check a machine.
 
 Reads arguments and prints; each command's work is done elsewhere. Importing this imports no torch.
 """
 
 import json
+import os
 import secrets
 from pathlib import Path
 from typing import Any
@@ -11,24 +12,30 @@ from typing import Any
 import click
 import httpx
 
-from deployments.card_choice import card_facts, open_card
-from deployments.config import AppConfig, parse_size
+from deployments.card_choice import all_card_facts, card_facts, open_card
+from deployments.config import AppConfig, CardsConfig, parse_size
 from deployments.drawing import Drawing, draw
 from deployments.errors import TenureError
-from deployments.foresight import foresee, survey_model
+from deployments.foresight import Foresight, foresee, foresee_each
 from deployments.images import encode_png
 from deployments.messages import GenerateJob
 from deployments.progress import ProgressBar
 from deployments.serve_file import read_serve_file
-from deployments.tables import fleet_table, plan_table
+from deployments.surveys import read_config, read_survey, survey_model
+from deployments.tables import cards_table, fleet_table, plan_table, survey_table
 from deployments.version import version
-from offload import DoesNotFitError, OffloadError, explain, format_bytes
+from offload import CardFacts, DoesNotFitError, OffloadError, explain, format_bytes
 
 DEFAULT_SEEDS = 1 << 31
 FLEET_TIMEOUT_S = 10.0
+KEY_VARIABLE = "TENURE_API_KEY"
 DOES_NOT_FIT, FAILED = 1, 2  # exit codes beside 0
 
-CARD = click.option("--card", help="A simulated card of the file, or a size such as 24GiB.")
+CARD_HELP = (
+    "A simulated card of the file, one such as rtx4090, or a size such as 24GiB; auto: the first."
+)
+CARD = click.option("--card", help=CARD_HELP)
+JSON = click.option("--json", "as_json", is_flag=True, help="For a program to read.")
 
 
 class Failure(click.ClickException):
@@ -112,30 +119,81 @@ def _costs(drawing: Drawing) -> str:
 
 
 @main.command()
+@click.argument("model")
+@JSON
+def survey(model: str, as_json: bool) -> None:
+    """Show what MODEL is made of, without reading a weight.
+
+    MODEL is a Serve file, a model folder, a hub name in the local cache, or an architecture that
+    comes with Tenure, such as flux.1-dev. The JSON is for `tenure plan --facts`.
+    """
+    found = survey_model(read_config(model))
+    _print_warnings(found.warnings)
+    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else survey_table(found.facts))
+
+
+@main.command()
 @click.argument("config")
-@CARD
-@click.option("--json", "as_json", is_flag=True, help="For a program to read.")
+@click.option("--card", "wanted", multiple=True, help=f"{CARD_HELP} May be given several times.")
+@click.option("--all-cards", is_flag=True, help="Every card that is known by name, a line each.")
+@click.option("--facts", help="The JSON of `tenure survey`, instead of the model's own files.")
+@JSON
 @click.pass_context
-def plan(ctx: click.Context, config: str, card: str | None, as_json: bool) -> None:
-    """Show what would stay on the card, and why. Exits with 1 where the wish does not fit."""
-    app = read_serve_file(config).config
-    foresight = foresee(app, survey_model(app), card_facts(app.cards, card))
+def plan(ctx: click.Context, /, config: str, **asked: Any) -> None:
+    """Show what would stay on the card, and why. Exits with 1 where the wish does not fit.
+
+    CONFIG is a Serve file, or whatever `tenure survey` takes. Neither a card nor weights are
+    needed. With several cards it exits with 0 only where the wish fits on every one.
+    """
+    app = read_config(config)
+    cards = _cards(app.cards, asked["wanted"], asked["all_cards"])
+    found = read_survey(asked["facts"], app) if asked["facts"] else survey_model(app)
+    _print_warnings(found.warnings)
+    if len(cards) == 1:
+        one = foresee(app, found, cards[0])
+        _print_plan(one, asked["as_json"])
+        wish_fits = one.wish_fits
+    else:
+        each = foresee_each(app, found, cards)
+        shown = [one.to_dict() for one in each]
+        click.echo(json.dumps(shown, indent=2) if asked["as_json"] else cards_table(shown))
+        wish_fits = all(one.wish_fits for one in each)
+    ctx.exit(0 if wish_fits else DOES_NOT_FIT)
+
+
+def _cards(cards: CardsConfig, wanted: tuple[str, ...], every: bool) -> tuple[CardFacts, ...]:
+    if every and wanted:
+        raise click.UsageError("--all-cards leaves nothing for --card to choose; give one of them")
+    if every:
+        return all_card_facts(cards)
+    return tuple(card_facts(cards, name) for name in wanted or (None,))
+
+
+def _print_plan(foresight: Foresight, as_json: bool) -> None:
     found = foresight.to_dict()
     if as_json:
         click.echo(json.dumps(found, indent=2))
-    else:
-        click.echo(f"{foresight.card.name}, {format_bytes(foresight.card.free_bytes)} free\n")
-        click.echo(f"{plan_table(found['components'])}\n")
-        click.echo(explain(foresight.plan, foresight.facts))
-    ctx.exit(0 if foresight.wish_fits else DOES_NOT_FIT)
+        return
+    click.echo(f"{foresight.card.name}, {format_bytes(foresight.card.free_bytes)} free\n")
+    click.echo(f"{plan_table(found['components'])}\n")
+    click.echo(explain(foresight.plan, foresight.facts))
 
 
 @main.command()
 @click.argument("url")
 def fleet(url: str) -> None:
-    """Show the replicas of a running server, such as http://127.0.0.1:8000."""
+    """Show the replicas of a running server, such as http://127.0.0.1:8000.
+
+    A server with API keys wants one of them in the variable TENURE_API_KEY.
+    """
+    key = os.environ.get(KEY_VARIABLE)  # no option: others on the machine could read it
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    address = f"{url.rstrip('/')}/fleet"
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/fleet", timeout=FLEET_TIMEOUT_S).raise_for_status()
+        answer = httpx.get(address, headers=headers, timeout=FLEET_TIMEOUT_S)
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            raise Failure(f"{url} wants an API key; set {KEY_VARIABLE} to one of the server's")
+        answer.raise_for_status()
         click.echo(fleet_table(answer.json()))
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError) as error:
         raise Failure(f"{url} gave no fleet ({error}); is the server running there?") from error

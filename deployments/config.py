@@ -185,9 +185,17 @@ class ServerConfig(StrictModel):
 
     api_keys_file: str | None = None
     """One key a line; requests then need ``Authorization: Bearer KEY``."""
+    api_keys_env: str | None = None
+    """A variable of the server's environment that holds keys in the same way."""
     request_timeout_s: float = Field(default=300, gt=0)
+    max_queued_requests: int = Field(default=128, ge=0)
+    """Requests that may wait for a card; one more is a 429 that says when to come back."""
     sleep_after_s: float | None = Field(default=None, gt=0)
     """Idle seconds after which a replica gives its card back until the next job; null: never."""
+
+    @property
+    def needs_keys(self) -> bool:
+        return self.api_keys_file is not None or self.api_keys_env is not None
 
 
 class AppConfig(StrictModel):
@@ -201,8 +209,12 @@ class AppConfig(StrictModel):
     limits: LimitsConfig = LimitsConfig()
     defaults: DefaultsConfig = DefaultsConfig()
     host_store: Literal["private"] = "private"
-    calibration_dir: None = None
-    """Reserved: measurements are not kept yet."""
+    pin_budget: int | str = "auto"
+    """Host memory that one replica may page-lock; ``auto``: its part of what the node has free."""
+    calibrate: bool = True
+    """Measure at every start and plan again from that; false: plan once, from what is known."""
+    calibration_dir: str | None = None
+    """A folder for what was measured, so that the next start need not measure again."""
     server: ServerConfig = ServerConfig()
 
     @model_validator(mode="after")
@@ -221,6 +233,18 @@ class AppConfig(StrictModel):
             )
         return self
 
+    @field_validator("pin_budget")
+    @classmethod
+    def _check_pin_budget(cls, value: int | str) -> int | str:
+        if value != "auto":
+            parse_bytes(value)
+        return value
+
+    @property
+    def pin_budget_bytes(self) -> int | None:
+        """None: as ``auto`` finds."""
+        return None if self.pin_budget == "auto" else parse_bytes(self.pin_budget)
+
     @property
     def activation_bytes(self) -> dict[str, int]:
         """Component -> bytes beyond weights, where the file says."""
@@ -231,6 +255,11 @@ class AppConfig(StrictModel):
     def passes(self) -> dict[str, int]:
         """Group -> calls in a usual request: the denoiser runs once a step."""
         return {"dit": self.defaults.steps}
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether a card that is too small may do less than the file says."""
+        return self.when_it_does_not_fit == "shrink"
 
     def to_spec(self) -> ResidencySpec:
         """The residency wish of the whole pipeline."""

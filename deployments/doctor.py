@@ -157,5 +157,7 @@ def examine_access(file: ServeFile) -> Finding:
     warning = openness_warning(file.host, file.config.server)
     if warning:
         return Finding.to_do("access", warning)
-    keys = file.config.server.api_keys_file
-    return Finding.fine("access", f"with a key of {keys}" if keys else "from this machine only")
+    server = file.config.server
+    sources = [source for source in (server.api_keys_file, server.api_keys_env) if source]
+    who = f"with a key of {' or '.join(sources)}" if sources else "from this machine only"
+    return Finding.fine("access", who)

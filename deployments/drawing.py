@@ -52,7 +52,7 @@ def draw(
     try:
         with residency.request() as usage:
             images = pipeline.generate(
-                job, lambda step, of: bar.show("drawing", step, of), lambda: False
+                job, lambda step, of, _=None: bar.show("drawing", step, of), lambda: False
             )
     finally:
         residency.detach()

@@ -6,25 +6,29 @@ timed out and, where a replica died under them, sent once more.
 
 import asyncio
 import logging
-import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
 from ray.serve.handle import DeploymentHandle
 
-from deployments.admission import admit, read_request, warnings_of
+from deployments.accounts import AccountedRequests, Accounts
 from deployments.api import create_api
 from deployments.backend import Readiness
+from deployments.calls import read_call
 from deployments.config import AppConfig
 from deployments.dispatch import send, tell
 from deployments.errors import JobCancelled, JobError, ReplicaNotFound, built_in
 from deployments.fleet import FLEET, Totals
+from deployments.following import Feed, OnEvent, follow, unheard
 from deployments.messages import GenerateJob, GenerateResult, ReplicaState
 from deployments.metrics import Exposition
 from deployments.openness import warn_if_open
+from deployments.pace import Shape
 from deployments.rank import ABLE
+from deployments.status_api import fleet_json
 
 logger = logging.getLogger("ray.serve")
 
@@ -37,29 +41,42 @@ class Driver:
         # Asking for options makes Serve follow the replicas from now on, not from the first job.
         self._replicas = replicas.options(stream=True)
         self._jobs: dict[str, asyncio.Task[GenerateResult]] = {}
+        self._feeds: dict[str, Feed] = {}
         self._exposition = Exposition(self.states, self.totals)
+        self._accounts = Accounts(self._exposition.request_ended)
+        width, height = config.defaults.width_height
+        FLEET.forecast.expect(Shape(pixels=width * height, steps=config.defaults.steps))
         warn_if_open(config.server)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return create_api(self._config, self, echo_request_id=False)  # Serve's proxy returns it
+        api = create_api(self._config, self, echo_request_id=False)  # Serve's proxy returns it
+        api.add_middleware(AccountedRequests, accounts=self._accounts)
+        return api
 
     # --- by handle, from any Ray program -----------------------------------------------------
     async def generate(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Plain dicts both ways, with the fields of the HTTP API; built-in exceptions only."""
-        values = dict(request)
-        request_id = values.pop("request_id", None) or uuid.uuid4().hex
-        pin = values.pop("replica", None)
         try:
-            wire = read_request(values)
-            result = await self.draw(admit(wire, request_id, self._config), pin)
+            with self._accounts.reading():
+                call = await read_call(request, self._config, streams=False)
+            return call.answer(await self.draw(call.job, call.pin))
         except Exception as error:
             raise built_in(error) from None
-        return {
-            "images": [image.to_dict() for image in result.images],
-            "usage": result.usage,
-            "replica": result.replica,
-            "warnings": [*warnings_of(wire), *result.warnings],
-        }
+
+    async def stream(self, request: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """A dict for each step, and the answer of ``generate`` as the last one."""
+        try:
+            with self._accounts.reading():
+                call = await read_call(request, self._config, streams=True)
+            async with aclosing(follow(self, call.job, call.pin)) as messages:
+                async for message in messages:
+                    yield call.told(message)
+        except Exception as error:
+            raise built_in(error) from None
+
+    async def fleet(self) -> dict[str, Any]:
+        """What ``GET /fleet`` answers."""
+        return fleet_json(self.states(), self.totals())
 
     async def sleep(self, replica_id: str | None = None) -> dict[str, Any]:
         """Give one card back, or all, until the next job or ``wake``: ``{"replicas": [...]}``."""
@@ -85,15 +102,33 @@ class Driver:
         FLEET.report(state)
 
     # --- ImageBackend ------------------------------------------------------------------------
-    async def draw(self, job: GenerateJob, pin: str | None = None) -> GenerateResult:
+    async def draw(
+        self, job: GenerateJob, pin: str | None = None, on_event: OnEvent = unheard
+    ) -> GenerateResult:
         """Send the job, and see to it that it ends: done, stopped, or out of time."""
+        with self._accounts.job():
+            return await self._see_to_its_end(job, pin, on_event)
+
+    async def _see_to_its_end(
+        self, job: GenerateJob, pin: str | None, on_event: OnEvent
+    ) -> GenerateResult:
         if job.request_id in self._jobs:
             raise JobError(f"request {job.request_id!r} is already running; use another id")
         if pin is not None and all(state.id != pin for state in self.states()):
             raise ReplicaNotFound(f"the replica {pin!r} does not exist; see /fleet")
-        task = asyncio.create_task(send(self._replicas, job, pin))
+        feed = self._feeds[job.request_id] = Feed(on_event)
+        task = asyncio.create_task(
+            send(
+                self._replicas,
+                FLEET,
+                job,
+                pin=pin,
+                max_queued=self._config.server.max_queued_requests,
+                on_event=feed.tell,
+            )
+        )
         self._jobs[job.request_id] = task
-        began, outcome = time.monotonic(), "failed"
+        outcome = "failed"
         try:
             async with asyncio.timeout(self._config.server.request_timeout_s):
                 result = await task
@@ -108,12 +143,16 @@ class Driver:
                 raise  # the client hung up
             raise JobCancelled(f"request {job.request_id} was cancelled") from None
         finally:
-            del self._jobs[job.request_id]
-            self._exposition.request_s.labels(outcome).observe(time.monotonic() - began)
+            del self._jobs[job.request_id], self._feeds[job.request_id]
+            feed.end(outcome)
 
     def cancel(self, request_id: str) -> bool:
         task = self._jobs.get(request_id)
         return task is not None and task.cancel()
+
+    def feed(self, request_id: str) -> Feed | None:
+        """The events of a job that waits or runs."""
+        return self._feeds.get(request_id)
 
     def readiness(self) -> Readiness:
         """Ready as soon as one replica is."""
@@ -129,7 +168,7 @@ class Driver:
         return FLEET.states()
 
     def totals(self) -> Totals:
-        return FLEET.totals()
+        return replace(FLEET.totals(), requests=dict(self._accounts.counts))
 
     def metrics_text(self) -> str:
         return self._exposition.text()

@@ -4,29 +4,29 @@ Knows pipelines and residency; nothing of Ray or of other replicas. Everything b
 attributes happens on one thread.
 """
 
-import gc
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from PIL.Image import Image
 
+from deployments.calibration import describe
 from deployments.cards import wait_for_free_memory
 from deployments.config import AppConfig
-from deployments.errors import JobFailed
-from deployments.images import encode_png
+from deployments.errors import JobError, JobFailed, ReplicaFailed
+from deployments.images import encode
+from deployments.loading_turn import loading_turn
 from deployments.messages import CardState, DrawnImage, GenerateJob, GenerateResult
 from deployments.pipeline import load_pipeline
+from deployments.placing import Placing
 from deployments.recovery import recover
 from deployments.stages import Stages
 from deployments.steps import Cancelled, OnStep
-from deployments.warm_up import attach_and_warm_up
 from offload import (
-    Budget,
     Card,
     RequestUsage,
-    Residency,
+    ResidencyPlan,
     explain,
     is_out_of_memory,
     is_sticky,
@@ -34,8 +34,6 @@ from offload import (
 
 Drawn = tuple[list[Image], RequestUsage, tuple[str, ...]]  # pictures, cost, what to tell the client
 
-WARM_UP_STEPS = 2
-SHRINK = 0.15  # of the budget: what is set aside more after each start that ran out of memory
 logger = logging.getLogger("ray.serve")
 
 
@@ -60,10 +58,16 @@ class Engine:
             uuid=facts.uuid,
         )
         self.snapshot: dict[str, Any] = {}  # offload's, as of the last job
+        self.out_of_memory = 0  # times that a job ran out of it
         self.sticky_error = ""  # set once the card cannot be used by this process any more
-        with stages.stage("load", f"loading {config.model.name}"):
-            self._pipeline = load_pipeline(config.model, config.components)
-        self._residency = self._place()
+        with loading_turn(config, name, stages) as turn:
+            with stages.stage("load", f"loading {config.model.name}"):
+                self._pipeline = load_pipeline(config.model, config.components)
+            placed = Placing(config, self._pipeline, self._card, stages, turn.end).place()
+        self._residency, self._outcome = placed.residency, placed.outcome
+        self._explained: tuple[ResidencyPlan, str] | None = None
+        self.max_pixels = placed.max_pixels  # this card's own limit, at most the file's
+        self.snapshot = self._residency.snapshot().to_dict()
 
     @property
     def components(self) -> tuple[dict[str, Any], ...]:
@@ -77,26 +81,44 @@ class Engine:
 
     @property
     def explanation(self) -> str:
-        return explain(self._residency.plan)
+        """The plan in force in words, prediction beside measurement where there is one."""
+        plan = self._residency.plan
+        if self._explained is None or self._explained[0] is not plan:  # it is asked for often
+            said = explain(plan, self._residency.facts)
+            outcome = "" if self._outcome is None else f"\n{describe(self._outcome)}."
+            self._explained = plan, said + outcome
+        return self._explained[1]
+
+    @property
+    def predicted_s(self) -> float:
+        return 0.0 if self._outcome is None else self._outcome.predicted_s
+
+    @property
+    def calibration(self) -> dict[str, Any]:
+        """What the last one came to; empty where nothing was measured."""
+        return {} if self._outcome is None else self._outcome.to_dict()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         return self._residency.plan.warnings
 
     def draw(self, job: GenerateJob, on_step: OnStep, cancelled: Cancelled) -> GenerateResult:
-        """The job's pictures; JobError, JobCancelled or JobFailed."""
+        """The job's pictures; JobError, JobCancelled, JobFailed, or ReplicaFailed."""
         self._pipeline.check(job)
+        self._refuse_too_large(job)
         began = time.perf_counter()
         self.wake()
         try:
             pictures, usage, notes = self._draw(job, on_step, cancelled)
         finally:
             self.snapshot = self._residency.snapshot().to_dict()
-        pairs = zip(pictures, job.seeds, strict=True)
+        encoded = [_encoded(picture, job) for picture in pictures]
+        pairs = zip(encoded, job.seeds, strict=True)
         return GenerateResult(
-            images=tuple(DrawnImage(png=encode_png(picture), seed=seed) for picture, seed in pairs),
+            images=tuple(DrawnImage(data=data, seed=seed) for data, seed in pairs),
             replica=self._name,
             usage=usage.to_dict(),
+            tokens=self._pipeline.tokens(job),
             warnings=(
                 *self._config.model.size_warnings(job.width, job.height),
                 *self._pipeline.warnings(job),
@@ -104,6 +126,13 @@ class Engine:
             ),
             seconds=time.perf_counter() - began,
         )
+
+    def _refuse_too_large(self, job: GenerateJob) -> None:
+        if job.width * job.height > self.max_pixels:
+            raise JobError(
+                f"size {job.width}x{job.height} has {job.width * job.height} pixels; the card of "
+                f"replica {self._name} holds pictures of up to {self.max_pixels} pixels"
+            )
 
     @property
     def asleep(self) -> bool:
@@ -115,7 +144,7 @@ class Engine:
         self.snapshot = self._residency.snapshot().to_dict()
 
     def wake(self) -> None:
-        """Take the card again; JobFailed where it or the checkpoint changed since. Idempotent."""
+        """Take the card again; ReplicaFailed where it or the checkpoint changed. Idempotent."""
         if not self.asleep:
             return
         try:
@@ -127,13 +156,13 @@ class Engine:
             return
         raise failure
 
-    def _cannot_wake(self, error: Exception) -> JobFailed:
+    def _cannot_wake(self, error: Exception) -> ReplicaFailed:
         """Lack of memory may pass; anything else costs this replica its life."""
         if is_out_of_memory(error):
             said = str(error).splitlines()[0]
-            return JobFailed(f"others took the card's memory while this replica slept: {said}")
+            return ReplicaFailed(f"others took the card's memory while this replica slept: {said}")
         self.sticky_error = str(error)
-        return JobFailed(f"this replica cannot wake and is replaced: {error}")
+        return ReplicaFailed(f"this replica cannot wake and is replaced: {error}", lost=True)
 
     def _draw(self, job: GenerateJob, on_step: OnStep, cancelled: Cancelled) -> Drawn:
         """Once more from the beginning, with a smaller plan, where the card ran out of memory."""
@@ -141,6 +170,7 @@ class Engine:
         if not isinstance(first, str):
             return (*first, ())
         size = f"{job.width}x{job.height}"
+        self.out_of_memory += 1
         report = recover(self._residency, self._card, first, size)
         logger.warning(report)
         second = self._try(job, on_step, cancelled)
@@ -160,56 +190,14 @@ class Engine:
                 return str(error).splitlines()[0]
             raise self._judged(error) from error
 
-    def _place(self) -> Residency:
-        """Place and warm up; out of memory means again, with more set aside.
-
-        It ends: with less and less to plan with, either a plan holds or the planner says that
-        not even streaming fits, and that error leaves.
-        """
-        while True:
-            try:
-                return self._try_to_place()
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                logger.warning(f"out of memory while starting, planning smaller: {error}")
-            gc.collect()
-            self._card.empty_cache()
-            budget_bytes = Budget.of(self._card.facts()).num_bytes
-            self._card.set_aside_bytes += int(SHRINK * budget_bytes)
-
-    def _try_to_place(self) -> Residency:
-        residency = attach_and_warm_up(self._attach, self._warm_up, logger.warning)
-        self.snapshot = residency.snapshot().to_dict()
-        return residency
-
-    def _attach(self, keep_in_trunk: Mapping[str, Collection[str]]) -> Residency:
-        stages = self._stages
-        with stages.stage("place", "planning"):
-            return Residency.attach(
-                self._pipeline.components,
-                card=self._card,
-                spec=self._config.to_spec(),
-                activation_bytes=self._config.activation_bytes,
-                passes=self._config.passes,
-                keep_in_trunk=keep_in_trunk,
-                log=logger.info,
-                progress=stages.placing,
-            )
-
-    def _warm_up(self, residency: Residency) -> None:
-        """A short job of the default size: what it teaches, the first request already has."""
-        width, height = self._config.defaults.width_height
-        steps = min(WARM_UP_STEPS, self._config.limits.max_steps)
-        job = GenerateJob(
-            request_id="warm-up", prompt="a circle", width=width, height=height, steps=steps, seed=0
-        )
-        with self._stages.stage("warm-up", "drawing a first picture"), residency.request():
-            self._pipeline.generate(job, lambda step, of: None, lambda: False)
-
     def _judged(self, error: Exception) -> Exception:
         """The same error, or that this replica is lost with it."""
         if is_sticky(error):
             self.sticky_error = str(error)
-            return JobFailed(f"the card failed and this replica is replaced: {error}")
+            said = f"the card failed and this replica is replaced: {error}"
+            return ReplicaFailed(said, lost=True)
         return error
+
+
+def _encoded(picture: Image, job: GenerateJob) -> bytes:
+    return encode(picture, job.output_format, job.output_compression, job.background)

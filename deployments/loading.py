@@ -25,6 +25,7 @@ class ComponentFiles:
     """One component on disk; no tensors where it has no weights."""
 
     name: str
+    library: str  # that its class comes from
     class_name: str
     tensors: Mapping[str, TensorHeader]
     config: Mapping[str, Any]  # of config.json
@@ -66,7 +67,7 @@ def find_model_folder(
     """
     if Path(source).is_dir():
         return Path(source)
-    if isinstance(source, Path) or not _is_hub_name(source):
+    if isinstance(source, Path) or not is_hub_name(source):
         raise ModelError(
             f"the model folder {source} does not exist; set model.path to a folder that holds "
             f"{INDEX_NAME}"
@@ -84,18 +85,18 @@ def check_model_folder(path: Path) -> ModelFolder:
             f"{path} is half downloaded ({name_first(leftovers, path)}); let the download end or "
             "start it again, and delete what is left over"
         )
-    index = _read_index(path)
-    entries = {name: entry for name, entry in index.items() if _is_component(name, entry)}
+    pipeline_class, entries = read_index(path)
     return ModelFolder(
         path=path,
-        pipeline_class=index["_class_name"],
+        pipeline_class=pipeline_class,
         components={
-            name: _check_component(path, name, entry[1]) for name, entry in entries.items()
+            name: _check_component(path, name, library, class_name)
+            for name, (library, class_name) in entries.items()
         },
     )
 
 
-def _is_hub_name(source: str) -> bool:
+def is_hub_name(source: str) -> bool:
     return re.fullmatch(r"[\w.-]+/[\w.-]+", source) is not None and not source.startswith(".")
 
 
@@ -114,7 +115,8 @@ def _find_in_cache(name: str, revision: str | None) -> Path:
         ) from error
 
 
-def _read_index(path: Path) -> dict[str, Any]:
+def read_index(path: Path) -> tuple[str, dict[str, tuple[str, str]]]:
+    """The pipeline's class, and component -> (library, class)."""
     file = path / INDEX_NAME
     if not file.is_file():
         raise ModelError(
@@ -127,7 +129,8 @@ def _read_index(path: Path) -> dict[str, Any]:
             f"{file} names no pipeline class of diffusers (found {index.get('_class_name')!r}); "
             "code that comes with a checkpoint is not run"
         )
-    return index
+    entries = {name: entry for name, entry in index.items() if _is_component(name, entry)}
+    return index["_class_name"], {name: (str(e[0]), e[1]) for name, e in entries.items()}
 
 
 def _is_component(name: str, entry: object) -> bool:
@@ -136,7 +139,7 @@ def _is_component(name: str, entry: object) -> bool:
     return is_pair and not name.startswith("_") and isinstance(entry[1], str)  # type: ignore[index]
 
 
-def _check_component(path: Path, name: str, class_name: str) -> ComponentFiles:
+def _check_component(path: Path, name: str, library: str, class_name: str) -> ComponentFiles:
     folder = path / name
     if not folder.is_dir() or not any(folder.iterdir()):
         raise ModelError(
@@ -147,6 +150,7 @@ def _check_component(path: Path, name: str, class_name: str) -> ComponentFiles:
     has_weights = config.is_file() and not WITHOUT_WEIGHTS.search(class_name)
     return ComponentFiles(
         name=name,
+        library=library,
         class_name=class_name,
         tensors=read_tensors(folder, name) if has_weights else {},
         config=read_json(config) if has_weights else {},

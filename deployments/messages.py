@@ -5,7 +5,7 @@ torch or of a card.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -42,11 +42,37 @@ class GenerateJob(Message):
     guidance_scale: float | None = None  # None: the pipeline's own default
     true_cfg_scale: float | None = None
     output_format: str = "png"
+    output_compression: int = 100  # quality in percent; of jpeg and webp alone
+    background: str = "auto"  # auto: as the pipeline draws it
+    partial_images: int = 0  # previews of each image on its way
+    inputs: tuple[bytes, ...] = ()  # pictures to edit, as PNG
+    mask: bytes | None = None  # PNG; white is drawn anew, black is kept
     attempt: int = 1  # above 1: a replica died under it, and it was sent again
 
     @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(self.seed + i for i in range(self.images))
+
+    @property
+    def preview_steps(self) -> tuple[int, ...]:
+        """The steps of one image after which a preview is sent: spread over it, never the last."""
+        parts = self.partial_images + 1
+        steps = {round(self.steps * part / parts) for part in range(1, parts)}
+        return tuple(sorted(step for step in steps if 0 < step < self.steps))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        read = super(GenerateJob, cls).from_dict(values)
+        return replace(read, inputs=tuple(read.inputs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview(Message):
+    """What an image looks like on its way, encoded as the job's pictures are."""
+
+    data: bytes
+    image: int  # of the job's images, from 0
+    index: int  # of this image's previews, from 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +81,20 @@ class StepEvent(Message):
 
     step: int
     of: int
+    left_s: float = 0.0  # until the pictures are there, as this replica's pace foretells
+    preview: Preview | None = None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        preview = values.get("preview")
+        return cls(**{**values, "preview": preview and Preview.from_dict(preview)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnImage(Message):
-    """One encoded picture and the seed that draws it again."""
+    """One picture, encoded as its job asks, and the seed that draws it again."""
 
-    png: bytes
+    data: bytes
     seed: int
 
 
@@ -72,6 +105,9 @@ class GenerateResult(Message):
     images: tuple[DrawnImage, ...]
     replica: str
     usage: dict[str, Any] = field(default_factory=dict)  # offload's RequestUsage.to_dict()
+    tokens: dict[str, int] = field(
+        default_factory=dict
+    )  # text, image and output; deployments.tokens
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -115,6 +151,9 @@ class ReplicaState(Message):
     components: tuple[dict[str, Any], ...] = ()  # offload's component reports, with a name
     wish: dict[str, str] = field(default_factory=dict)  # component -> the user's words
     explanation: str = ""
+    predicted_s: float = 0.0  # of a usual request by the plan in force; 0: compute was not measured
+    calibration: dict[str, Any] = field(default_factory=dict)  # deployments.calibration's outcome
+    limits: dict[str, int] = field(default_factory=dict)  # this card's own: {"max_pixels": 65536}
     warnings: tuple[str, ...] = ()
     latency: dict[str, Any] = field(default_factory=dict)  # deployments.latency, its to_dict()
     stages: dict[str, float] = field(default_factory=dict)  # start-up stage -> seconds
@@ -123,7 +162,10 @@ class ReplicaState(Message):
     served: int = 0
     failed: int = 0
     cancelled: int = 0
-    retried: int = 0
+    refused: int = 0  # by the pipeline: nothing was computed
+    retried: int = 0  # jobs that failed elsewhere first
+    out_of_memory: int = 0  # times that the plan was made smaller for it
+    moved: dict[str, dict[str, float]] = field(default_factory=dict)  # deployments.tally's sums
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "state": self.state.value}

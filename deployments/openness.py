@@ -13,7 +13,7 @@ logger = logging.getLogger("ray.serve")
 
 def openness_warning(host: str, server: ServerConfig) -> str:
     """One sentence for a public address without keys, else nothing."""
-    if server.api_keys_file is not None or not is_public(host):
+    if server.needs_keys or not is_public(host):
         return ""
     return (
         f"the server listens on {host} and anyone who reaches it may draw: set "

@@ -15,23 +15,15 @@ import torch
 import transformers
 from PIL.Image import Image
 
+from deployments.arguments import arguments_of
 from deployments.config import ComponentConfig, ModelConfig
 from deployments.errors import JobError, JobFailed, ModelError
 from deployments.loading import ModelFolder, check_model_folder, find_model_folder
 from deployments.messages import GenerateJob
+from deployments.previews import Projection, num_positions
 from deployments.steps import Cancelled, OnStep, StepWatch
+from deployments.tokens import count_tokens
 from deployments.upcast import hold_upcast, rest
-
-# Fields of a job under the names that pipelines give them; None leaves the pipeline's default.
-ARGUMENTS = {
-    "prompt": "prompt",
-    "negative_prompt": "negative_prompt",
-    "width": "width",
-    "height": "height",
-    "steps": "num_inference_steps",
-    "guidance_scale": "guidance_scale",
-    "true_cfg_scale": "true_cfg_scale",
-}
 
 
 class LoadedPipeline:
@@ -46,6 +38,10 @@ class LoadedPipeline:
             if isinstance(part, diffusers.SchedulerMixin)
         }
         self._accepted = inspect.signature(pipeline.__call__).parameters
+        self._tokenizer = _tokenizer_of(pipeline)
+        self._projection = Projection()
+        self._modes: set[str] = set()  # of the pictures that were drawn
+        self._num_positions = 0  # of the latents of the picture drawn last
 
     @property
     def name(self) -> str:
@@ -65,7 +61,9 @@ class LoadedPipeline:
 
     def check(self, job: GenerateJob) -> None:
         """JobError where this pipeline cannot draw what the job asks for."""
-        self._arguments(job)
+        arguments_of(job, self._accepted, self.name)
+        if job.background == "transparent" and self._modes - {"RGBA", "LA"}:
+            raise JobError(f"{self.name} draws opaque pictures; leave it out", "background")
         multiple = self.size_multiple
         for side in ("width", "height"):
             pixels = getattr(job, side)
@@ -97,22 +95,29 @@ class LoadedPipeline:
         self.check(job)
         images: list[Image] = []
         for index, seed in enumerate(job.seeds):
-            watch = StepWatch(job, index, on_step, cancelled)
+            watch = StepWatch(job, index, on_step, cancelled, self._projection)
             watch.stop_if_cancelled()
             images.append(self._draw(job, seed, watch))
+            watch.finish(images[-1])
+            self._num_positions = num_positions(watch.shape)
         return images
+
+    def tokens(self, job: GenerateJob) -> dict[str, int]:
+        """What the job that was drawn last read and drew, by kind."""
+        return count_tokens(job, self._tokenizer, self._num_positions)
 
     def _draw(self, job: GenerateJob, seed: int, watch: StepWatch) -> Image:
         self._renew_schedulers()
         rest(self.components.values())
         with torch.no_grad():
             result = self._pipeline(
-                **self._arguments(job),
+                **arguments_of(job, self._accepted, self.name),
                 generator=torch.Generator("cpu").manual_seed(seed),  # the same noise on every card
                 output_type="pil",
                 callback_on_step_end=watch,
             )
         image: Image = result.images[0]
+        self._modes.add(image.mode)
         if image.size != (job.width, job.height):
             raise JobFailed(
                 f"{self.name} drew {image.width}x{image.height} for {job.width}x{job.height}; "
@@ -125,13 +130,12 @@ class LoadedPipeline:
         for name, pristine in self._schedulers.items():
             setattr(self._pipeline, name, copy.deepcopy(pristine))
 
-    def _arguments(self, job: GenerateJob) -> dict[str, Any]:
-        asked = {ours: getattr(job, ours) for ours in ARGUMENTS}
-        given = {ours: value for ours, value in asked.items() if value is not None}
-        unknown = [ours for ours in given if ARGUMENTS[ours] not in self._accepted]
-        if unknown:
-            raise JobError(f"{self.name} has no {', '.join(unknown)}; leave it out of the request")
-        return {ARGUMENTS[ours]: value for ours, value in given.items()}
+
+def _tokenizer_of(pipeline: diffusers.DiffusionPipeline) -> Any:
+    """The first one, which may be a processor's; None where there is none of transformers'."""
+    parts = [getattr(part, "tokenizer", part) for part in pipeline.components.values()]
+    kind = transformers.PreTrainedTokenizerBase
+    return next((part for part in parts if isinstance(part, kind)), None)
 
 
 def load_pipeline(
@@ -154,7 +158,7 @@ def load_pipeline(
     hold_upcast(type(pipeline), loaded.components.values())
     for part in loaded.components.values():
         part.requires_grad_(False)
-    _apply_settings(loaded, components or {})
+    apply_settings(loaded.components, components or {})
     return loaded
 
 
@@ -170,8 +174,11 @@ def component_dtypes(model: ModelConfig, folder: ModelFolder) -> dict[str, torch
     return {"default": getattr(torch, model.dtype), **dtypes}
 
 
-def _apply_settings(loaded: LoadedPipeline, components: Mapping[str, ComponentConfig]) -> None:
-    for name, part in loaded.components.items():
+def apply_settings(
+    parts: Mapping[str, torch.nn.Module], components: Mapping[str, ComponentConfig]
+) -> None:
+    """Tiling where the file asks for it; ModelError where a part has none."""
+    for name, part in parts.items():
         if name not in components or not components[name].tiling:
             continue
         enable: Any = getattr(part, "enable_tiling", None)

@@ -11,12 +11,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from PIL.Image import Image
+
 from deployments.config import AppConfig
-from deployments.errors import JobCancelled, JobError
-from deployments.fleet import COUNTS
-from deployments.latency import Latency
+from deployments.errors import outcome_of
 from deployments.messages import (
     CardState,
     GenerateJob,
@@ -25,16 +26,21 @@ from deployments.messages import (
     State,
     StepEvent,
 )
+from deployments.previews import preview_of
+from deployments.remaining import Remaining
 from deployments.serve_metrics import ReplicaMetrics
 from deployments.sleeping import IdleClock
 from deployments.stages import Stages
 from deployments.starting import Place, StartWatch, check_gpu, make_engine, place_in_fleet
+from deployments.tally import Tally
 from offload import CardError
 
 if TYPE_CHECKING:
     from deployments.engine import Engine
+    from deployments.steps import OnStep
 
 logger = logging.getLogger("ray.serve")
+Told = tuple[StepEvent, Image | None]  # a step, and its preview before it is encoded
 UNKNOWN_CARD = CardState(name="", memory_bytes=0, free_bytes=0, simulated=False)
 
 
@@ -53,10 +59,10 @@ class DiffusionReplica:
         num_seats = 0 if use_gpu else config.cards.num_seats
         self._id, app, rank = place() if place else place_in_fleet(num_seats)
         self._stages = Stages()
-        self._latency = Latency()
-        self._counts = dict.fromkeys(COUNTS, 0)
+        self._tally = Tally()
         self._busy = False
         self._engine: Engine | None = None
+        self._remaining = Remaining()
         self._metrics = ReplicaMetrics()
         self._owner = ThreadPoolExecutor(1, thread_name_prefix="owner")
         self._idle = IdleClock(config.server.sleep_after_s, self._fall_asleep)
@@ -80,16 +86,21 @@ class DiffusionReplica:
 
     async def _follow(self, job: GenerateJob) -> AsyncIterator[dict[str, Any]]:
         loop = asyncio.get_running_loop()
-        events: asyncio.Queue[StepEvent | None] = asyncio.Queue()
+        events: asyncio.Queue[Told | None] = asyncio.Queue()
         cancelled = threading.Event()
 
-        def on_step(step: int, of: int) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, StepEvent(step=step, of=of))
+        def on_step(step: int, of: int, sketch: Image | None = None) -> None:
+            event = StepEvent(step=step, of=of, left_s=self._remaining.left_s(step, of))
+            loop.call_soon_threadsafe(events.put_nowait, (event, sketch))
 
         running = loop.run_in_executor(self._owner, self._draw, job, on_step, cancelled.is_set)
         running.add_done_callback(lambda _: events.put_nowait(None))
         try:
-            while (event := await events.get()) is not None:
+            while (told := await events.get()) is not None:
+                event, sketch = told
+                if sketch is not None:  # encoded on another thread: the card is not kept waiting
+                    preview = await asyncio.to_thread(preview_of, job, event.step, sketch)
+                    event = replace(event, preview=preview)
                 yield event.to_dict()
             yield (await running).to_dict()
         finally:
@@ -101,37 +112,28 @@ class DiffusionReplica:
                 running.exception()  # looked at, so that asyncio does not report it as forgotten
 
     def _draw(
-        self, job: GenerateJob, on_step: Callable[[int, int], None], cancelled: Callable[[], bool]
+        self, job: GenerateJob, on_step: "OnStep", cancelled: Callable[[], bool]
     ) -> GenerateResult:
         """On the owner thread: one job, and its place in the statistics."""
         assert self._engine is not None
         self._busy = True
         if job.attempt > 1:
-            self._counts["retried"] += 1
-            self._metrics.job_retried()
+            self._tally.count("retried")
         began = time.perf_counter()
-        outcome = "failed"
+        self._remaining.begin()
         try:
             result = self._engine.draw(job, on_step, cancelled)
-            outcome = "served"
+        except BaseException as error:
+            self._tally.count(outcome_of(error))
+            raise
+        else:
+            self._remaining.end()
+            seconds = time.perf_counter() - began
+            self._tally.served(seconds, result.usage)
+            self._metrics.job_served(self._engine.card.name, seconds)
             return result
-        except JobCancelled:
-            outcome = "cancelled"
-            raise
-        except JobError:
-            outcome = ""  # nothing was computed
-            raise
         finally:
             self._busy = False
-            self._count(outcome, time.perf_counter() - began)
-
-    def _count(self, outcome: str, seconds: float) -> None:
-        if not outcome:
-            return
-        self._counts[outcome] += 1
-        self._metrics.job_ended(outcome, seconds)
-        if outcome == "served":
-            self._latency = self._latency.with_one(seconds)
 
     # --- sleep -------------------------------------------------------------------------------
     async def sleep(self) -> dict[str, Any]:
@@ -205,11 +207,16 @@ class DiffusionReplica:
             components=engine.components,
             wish=engine.wish,
             explanation=engine.explanation,
+            predicted_s=engine.predicted_s,
+            calibration=engine.calibration,
+            limits={"max_pixels": engine.max_pixels},
             warnings=engine.warnings,
-            latency=self._latency.to_dict(),
+            latency=self._tally.latency.to_dict(),
             stages=dict(self._stages.seconds),
             memory={key: part for key, part in engine.snapshot.items() if key != "components"},
-            **self._counts,
+            moved=self._tally.moved,
+            **self._tally.counts,
+            out_of_memory=engine.out_of_memory,
         )
 
     def _running_state(self, engine: "Engine") -> State:

@@ -1,50 +1,86 @@
-"""Ray Serve's router for the replicas: keeps the fleet's registry current and follows ``rank``.
+"""Ray Serve's router for the replicas: keeps the fleet's registry current, sends jobs in turn.
 
-Decides nothing itself. Its class travels by value, so all that others read lives elsewhere.
+Who is next and where is decided by the line in the registry (``deployments.line``). The class
+travels by value, so all that others read lives elsewhere.
 """
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
-from ray.serve.request_router import FIFOMixin, PendingRequest, RequestRouter, RunningReplica
+from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
 from deployments import fleet  # the module: a global that is an object would travel by value
 from deployments.errors import ReplicaNotFound
-from deployments.latency import Latency
-from deployments.messages import ReplicaState
-from deployments.rank import Candidate, rank
+
+NUM_ROUTED = 10_000  # requests that may wait for a turn at once; none keeps another from its own
 
 
-class FleetRouter(FIFOMixin, RequestRouter):  # type: ignore[misc]  # Ray's classes carry no types
-    """Sends a job to the replica that will be done first, or to the one it is pinned to."""
+class FleetRouter(RequestRouter):  # type: ignore[misc]  # Ray's classes carry no types
+    """Sends a job where the line says, or a call to the replica that it is for.
+
+    Requests are matched to replicas one by one: with Ray's first-in-first-out mixin a free replica
+    would go to the oldest request, whichever replica that one is meant for.
+    """
+
+    @property
+    def max_num_routing_tasks(self) -> int:
+        return NUM_ROUTED
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         super().update_replicas(replicas)
-        fleet.FLEET.set_running(replicas, self.replica_queue_len_cache.get)
+        fleet.FLEET.set_running(replicas)
 
     async def choose_replicas(
         self,
         candidate_replicas: list[RunningReplica],
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
-        """Ranks, best first; a request whose replica is gone fails at once."""
+        """The replica whose turn it is, alone; nothing while the request has to wait."""
         by_id = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
-        pin = None
-        if pending_request is not None:
-            # Without a pause between tries the routing loop spins.
-            pending_request.routing_context.should_backoff = True
-            pin = pending_request.metadata.session_id or None
-        states = [state for state in fleet.FLEET.states() if state.id in by_id]
-        ranks = rank([candidate_of(state) for state in states], pin)
-        if not ranks and pin is not None:
-            _fail(pending_request, pin)
-        return [[by_id[id_] for id_ in ids] for ids in ranks] or [list(candidate_replicas)]
+        if pending_request is None:
+            return [list(candidate_replicas)]
+        # Without a pause between tries the routing loop spins.
+        pending_request.routing_context.should_backoff = True
+        job_id = job_id_of(pending_request)
+        try:
+            if job_id is None or not fleet.FLEET.line.knows(job_id):
+                return [_pinned(pending_request.metadata.session_id, by_id)]
+            id_ = await _turn(job_id)
+        except ReplicaNotFound as error:
+            if not pending_request.future.done():
+                pending_request.future.set_exception(error)
+            return [list(candidate_replicas)]  # one more look at the request, which has ended
+        if id_ is None:
+            pending_request.routing_context.should_backoff = False  # it has waited here
+        # A replica that Ray has just lost is missing: asked again, the line deals anew.
+        return [[by_id[id_]]] if id_ in by_id else []
 
 
-def candidate_of(state: ReplicaState) -> Candidate:
-    job_s = Latency.from_dict(state.latency).mean_s
-    return Candidate(id=state.id, state=state.state, queue=state.queue, job_s=job_s)
+def job_id_of(pending_request: Any) -> str | None:
+    """The id of the job that a call carries; None for calls of another kind."""
+    job = pending_request.args[0] if pending_request.args else None
+    return job.get("request_id") if isinstance(job, dict) else None
 
 
-def _fail(pending_request: Any, pin: str) -> None:
-    if not pending_request.future.done():
-        pending_request.future.set_exception(ReplicaNotFound(f"the replica {pin!r} does not exist"))
+async def _turn(job_id: str) -> str | None:
+    """The job's replica; None where its turn did not come for a while."""
+    loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+    def on_turn() -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(news.set)
+
+    id_ = fleet.FLEET.line.take(job_id, on_turn)
+    if id_ is None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(fleet.FLEET.line.patience_s):
+                await news.wait()
+        id_ = fleet.FLEET.line.take(job_id, on_turn)
+    return id_
+
+
+def _pinned(pin: str, by_id: dict[str, RunningReplica]) -> list[RunningReplica]:
+    if pin and pin not in by_id:
+        raise ReplicaNotFound(f"the replica {pin!r} does not exist")
+    return [by_id[pin]] if pin else list(by_id.values())

@@ -28,6 +28,10 @@ class Stages:
             spent = self._now() - began
             self.seconds[name] = round(self.seconds.get(name, 0.0) + spent, 3)
 
+    def tell(self, detail: str) -> None:
+        """Where the stage stands, in other words than when it began."""
+        self.detail = detail
+
     def placing(self, component: str, done: int, total: int) -> None:
         """The residency's own progress."""
         self.detail = f"placing {component} {done}/{total}"

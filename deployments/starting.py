@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from functools import partial
 from typing import TYPE_CHECKING
 
 import ray
@@ -15,12 +14,15 @@ from ray import serve
 
 from deployments.config import AppConfig
 from deployments.messages import ReplicaState
+from deployments.neighbours import join_node
+from deployments.pin_share import NodePinShare
 from deployments.seats import take_seat
 from deployments.stages import Stages
 from offload import CardError, allocator_settings
 
 if TYPE_CHECKING:
     from deployments.engine import Engine
+    from offload import Card
 
 Place = tuple[str, str | None, int]  # replica id, application (None: no cluster), seat
 
@@ -31,8 +33,12 @@ logger = logging.getLogger("ray.serve")
 
 
 def place_in_fleet(num_seats: int) -> Place:
-    """This replica's own, from Serve; a seat only where simulated cards are dealt out by it."""
+    """This replica's own, from Serve; a seat only where simulated cards are dealt out by it.
+
+    From here on its neighbours on the node count it.
+    """
     context = serve.get_replica_context()
+    join_node(context.replica_id.unique_id)
     try:
         rank = context.rank
     except RuntimeError:  # Serve's local testing mode has no ranks
@@ -60,7 +66,12 @@ def make_engine(config: AppConfig, name: str, rank: int, use_gpu: bool, stages: 
     with stages.stage("import", "importing torch and diffusers"):
         from deployments.cards import find_card
         from deployments.engine import Engine
-    find = partial(find_card, config.cards, rank=rank, use_gpu=use_gpu)
+
+    def find() -> "Card":
+        card = find_card(config.cards, rank=rank, use_gpu=use_gpu)
+        card.pin_share = NodePinShare(join_node(name), config.pin_budget_bytes)
+        return card
+
     return Engine(config, find, name=name, stages=stages)
 
 

@@ -26,7 +26,7 @@ def status_routes(backend: ImageBackend) -> APIRouter:
     async def health() -> dict[str, str]:
         return {"status": "ok", "version": version()}
 
-    @routes.get("/ready")
+    @routes.get("/ready", responses={503: {"description": "No replica can draw yet"}})
     async def ready() -> JSONResponse:
         now = backend.readiness()
         body = {"state": now.state, "detail": now.detail}
@@ -36,7 +36,7 @@ def status_routes(backend: ImageBackend) -> APIRouter:
     async def fleet() -> dict[str, Any]:
         return fleet_json(backend.states(), backend.totals())
 
-    @routes.get("/metrics")
+    @routes.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         return PlainTextResponse(backend.metrics_text(), media_type=CONTENT_TYPE_LATEST)
 
@@ -58,6 +58,9 @@ def fleet_json(states: Sequence[ReplicaState], totals: Totals) -> dict[str, Any]
             "queue": sum(state.queue for state in states),
             "memory_bytes": sum(state.card.memory_bytes for state in states),
             "latency": _shown(totals.latency.to_dict()),
+            "waiting": totals.waiting,
+            "requests": dict(totals.requests),
+            "moved": totals.moved,
             **totals.counts,
         },
     }

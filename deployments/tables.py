@@ -1,15 +1,17 @@
-"""Tables for a terminal: what a plan and a fleet look like to a person.
+"""Tables for a terminal: what a survey, a plan and a fleet look like to a person.
 
-Knows the dicts that ``plan_to_dict`` and ``/fleet`` give; decides and fetches nothing.
+Knows facts, and the dicts that ``plan_to_dict`` and ``/fleet`` give; decides and fetches nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from offload import format_bytes
+from offload import ComponentFacts, format_bytes
 
 GAP = "  "
 PLAN_HEADER = ("component", "layers", "lifetime", "stays", "while it runs", "streamed")
+SURVEY_HEADER = ("component", "layers", "weights", "trunk", "largest layer", "buffers")
+CARDS_HEADER = ("card", "free", "wish", "request", "copied", "peak", "residency")
 FLEET_HEADER = ("replica", "card", "free", "memory", "state", "queue", "served", "p50", "residency")
 
 
@@ -37,6 +39,46 @@ def _plan_row(report: Mapping[str, Any]) -> tuple[str, ...]:
         _bytes(report["permanent_bytes"]),
         _bytes(report["forward_bytes"]),
         _bytes(report["streamed_bytes"]),
+    )
+
+
+def survey_table(facts: Sequence[ComponentFacts]) -> str:
+    """One row a component, then the lists that its layers come from."""
+    lists = [
+        f"{one.name}: {', '.join(f'{name} {count}' for name, count in one.lists.items()) or 'none'}"
+        for one in facts
+    ]
+    return "\n".join([format_table(SURVEY_HEADER, map(_survey_row, facts)), "", *lists])
+
+
+def _survey_row(facts: ComponentFacts) -> tuple[str, ...]:
+    return (
+        facts.name,
+        str(len(facts.layers)),
+        _bytes(facts.weight_bytes),
+        _bytes(facts.trunk.num_bytes),
+        _bytes(max((layer.num_bytes for layer in facts.layers), default=0)),
+        _bytes(facts.buffer_bytes),
+    )
+
+
+def cards_table(found: Iterable[Mapping[str, Any]]) -> str:
+    """One row a card: whether the wish fits, and what a request costs there."""
+    return format_table(CARDS_HEADER, map(_card_row, found))
+
+
+def _card_row(found: Mapping[str, Any]) -> tuple[str, ...]:
+    card = (found["card"]["name"], format_bytes(found["card"]["free_bytes"]))
+    if "why" in found:
+        return (*card, "nothing fits", "-", "-", "-", found["why"])
+    ahead = found["predicted"]
+    return (
+        *card,
+        "fits" if found["wish_fits"] else "shrunk",
+        f"{ahead['request_s']:.3f} s",
+        format_bytes(ahead["h2d_bytes"]),
+        format_bytes(ahead["peak_bytes"]),
+        ", ".join(map(_residency, found["components"])),
     )
 
 

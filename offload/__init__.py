@@ -20,10 +20,21 @@ if TYPE_CHECKING:
     from offload.errors import OrderError as OrderError
     from offload.errors import SpecError as SpecError
     from offload.errors import StateError as StateError
+    from offload.explanation import explain as explain
+    from offload.explanation import predicted as predicted
     from offload.facts import Budget as Budget
     from offload.facts import CardFacts as CardFacts
     from offload.facts import ComponentFacts as ComponentFacts
     from offload.facts import UnitFacts as UnitFacts
+    from offload.facts_json import facts_from_dict as facts_from_dict
+    from offload.facts_json import facts_to_dict as facts_to_dict
+    from offload.live_ledger import LiveLedger as LiveLedger
+    from offload.measured import ComponentMeasured as ComponentMeasured
+    from offload.measured import Measured as Measured
+    from offload.measured import for_steps as for_steps
+    from offload.measured import with_live_bytes as with_live_bytes
+    from offload.measured import with_measured as with_measured
+    from offload.pin_budget import PinBudget as PinBudget
     from offload.plan import ComponentPlan as ComponentPlan
     from offload.plan import Lifetime as Lifetime
     from offload.plan import Policy as Policy
@@ -31,9 +42,7 @@ if TYPE_CHECKING:
     from offload.planner import plan_residency as plan_residency
     from offload.report import RequestUsage as RequestUsage
     from offload.report import Snapshot as Snapshot
-    from offload.report import explain as explain
     from offload.report import plan_to_dict as plan_to_dict
-    from offload.report import predicted as predicted
     from offload.report import readiness_line as readiness_line
     from offload.residency import Residency as Residency
     from offload.sizes import format_bytes as format_bytes
@@ -43,6 +52,7 @@ if TYPE_CHECKING:
     from offload.spec import ComponentSpec as ComponentSpec
     from offload.spec import ResidencySpec as ResidencySpec
     from offload.survey import survey_component as survey_component
+    from offload.survey import survey_components as survey_components
     from offload.wish import with_known as with_known
 
 _HOMES = {
@@ -52,12 +62,16 @@ _HOMES = {
     "CardError": "offload.errors",
     "CardFacts": "offload.facts",
     "ComponentFacts": "offload.facts",
+    "ComponentMeasured": "offload.measured",
     "ComponentPlan": "offload.plan",
     "ComponentSpec": "offload.spec",
     "DoesNotFitError": "offload.errors",
     "Lifetime": "offload.plan",
+    "LiveLedger": "offload.live_ledger",
+    "Measured": "offload.measured",
     "OffloadError": "offload.errors",
     "OrderError": "offload.errors",
+    "PinBudget": "offload.pin_budget",
     "Policy": "offload.plan",
     "RequestUsage": "offload.report",
     "Residency": "offload.residency",
@@ -70,7 +84,10 @@ _HOMES = {
     "UnitFacts": "offload.facts",
     "allocator_settings": "offload.cards",
     "detect_card": "offload.cards",
-    "explain": "offload.report",
+    "explain": "offload.explanation",
+    "facts_from_dict": "offload.facts_json",
+    "facts_to_dict": "offload.facts_json",
+    "for_steps": "offload.measured",
     "format_bytes": "offload.sizes",
     "is_out_of_memory": "offload.cards",
     "is_sticky": "offload.cards",
@@ -79,10 +96,13 @@ _HOMES = {
     "parse_rate": "offload.sizes",
     "plan_residency": "offload.planner",
     "plan_to_dict": "offload.report",
-    "predicted": "offload.report",
+    "predicted": "offload.explanation",
     "readiness_line": "offload.report",
     "survey_component": "offload.survey",
+    "survey_components": "offload.survey",
     "with_known": "offload.wish",
+    "with_live_bytes": "offload.measured",
+    "with_measured": "offload.measured",
 }
 
 __all__ = sorted(_HOMES)

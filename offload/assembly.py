@@ -27,6 +27,10 @@ logger = logging.getLogger("offload")
 Progress = Callable[[str, int, int], None]  # component, units done, units in all
 
 
+def silent(component: str, done: int, total: int) -> None:
+    """Progress that nobody asked for."""
+
+
 @dataclass(slots=True)
 class Assembly:
     """One component's units with what holds them; ``take_apart`` gives plain modules back."""
@@ -83,13 +87,12 @@ class Assembly:
         placement = Placement(card, largest, self.plan.name)
         total = len(self.units)
         progress(self.plan.name, 0, total)
-        permanent = any(unit.lifetime is Lifetime.PERMANENT for unit in self.units)
-        mappings = Mappings.read() if permanent else Mappings(())
+        mappings = Mappings.read()
         try:
             for done, unit in enumerate(self._ordered()):  # buffers come first and are no unit
+                if unit is not self.buffers:  # which change while they are used
+                    self.origins.note(unit, mappings)  # lent ones too: another plan may place them
                 if unit.lifetime is Lifetime.PERMANENT:
-                    if unit is not self.buffers:  # which change while they are used
-                        self.origins.note(unit, mappings)
                     self._place(unit, placement, card.device)
                 else:
                     store.host(unit)

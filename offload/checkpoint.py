@@ -30,15 +30,25 @@ class Placement:
         ]
         self._turn = 0
 
-    def place(self, unit: Unit, label: str, parts: Iterable[Part] | None = None) -> torch.Tensor:
+    def place(
+        self,
+        unit: Unit,
+        label: str,
+        parts: Iterable[Part] | None = None,
+        *,
+        landed: bool = False,
+    ) -> torch.Tensor:
         """Allocate, copy and bind one permanent unit, by default from its loaded storages.
 
-        Where it came from may be freed after.
+        Where it came from may be freed after. With ``landed`` a copy that fails is raised here,
+        before the unit is bound; without, by what waits for it next.
         """
         assert unit.lifetime is Lifetime.PERMANENT
         memory = self._card.allocate(unit.num_bytes, label)
         try:
             self._fill(memory, unit, label, loaded_parts(unit) if parts is None else parts)
+            if landed:
+                self._drain()
         except BaseException:
             try:
                 self._drain()  # nothing may still be on its way into it

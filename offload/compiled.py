@@ -33,6 +33,15 @@ def refuse_compiled(name: str, root: nn.Module, blocks: Iterable[nn.Module]) -> 
             )
 
 
+def shows_blocks(root: nn.Module, blocks: Iterable[nn.Module]) -> bool:
+    """Whether the blocks' calls can be seen, as they must be where something is lent."""
+    try:
+        refuse_compiled("", root, blocks)
+    except StateError:
+        return False
+    return True
+
+
 def _replays_graphs(module: nn.Module) -> bool:
     config = getattr(getattr(module, COMPILED), "get_compiler_config", None)
     return bool(config is not None and (config() or {}).get("triton.cudagraphs"))

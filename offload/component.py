@@ -11,12 +11,13 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from offload.compiled import refuse_compiled
+from offload.compiled import refuse_compiled, shows_blocks
 from offload.doors import argument_names, door_names, given
-from offload.errors import StateError
 from offload.history import History, PassKind
+from offload.listener import Listener
 from offload.passes import Pass
 from offload.plan import ComponentPlan, Lifetime
+from offload.refusals import refuse_bypassed, refuse_unsafe
 from offload.report import ComponentUsage
 from offload.run import Run
 from offload.transfer import Transfer
@@ -29,6 +30,7 @@ class Owner(Protocol):
 
     transfer: Transfer
     history: History
+    listener: Listener
 
     def check_thread(self) -> None: ...
 
@@ -60,6 +62,7 @@ class Component:
         self.passing: Pass | None = None
         self._by_name = {unit.name: unit for unit in self.layers}
         self._wrappers: list[Wrapper] = []
+        self._sees_units = False  # although nothing is lent
 
     @property
     def units(self) -> list[Unit]:
@@ -71,7 +74,7 @@ class Component:
         return any(u.lifetime is not Lifetime.PERMANENT and u.num_bytes for u in self.units)
 
     def follow(self, plan: ComponentPlan) -> None:
-        """Take another plan of the same units, permanent ones unchanged; between requests only."""
+        """Take another plan of the same units, each where that plan wants it by now."""
         lifetimes = {unit.name: unit.lifetime for unit in plan.units}
         for unit in self.units:
             unit.lifetime = lifetimes[unit.name]
@@ -82,10 +85,33 @@ class Component:
         """Guard every door; where something is lent, every layer and leaf of the trunk too."""
         for name in door_names(self.root):
             self._guard_door(self.root, name, name)
-        if not self.lends:
+        if self.lends:
+            refuse_compiled(self.name, self.root, self._blocks)
+            self._watch_inside()
+
+    @property
+    def _blocks(self) -> list[nn.Module]:
+        return [unit.module for unit in self.layers if unit.module is not None]
+
+    @contextmanager
+    def watched_closely(self) -> Iterator[bool]:
+        """Where nothing is lent, layers are seen too within it; False: they are compiled away."""
+        if self.lends or not shows_blocks(self.root, self._blocks):
+            yield self.lends
             return
-        blocks = [unit.module for unit in self.layers if unit.module is not None]
-        refuse_compiled(self.name, self.root, blocks)
+        doors = len(self._wrappers)
+        self._watch_inside()
+        inside = self._wrappers[doors:]
+        self._sees_units = True
+        try:
+            yield True
+        finally:
+            self._sees_units = False
+            for wrapper in reversed([w for w in inside if w in self._wrappers]):  # else off by now
+                self._wrappers.remove(wrapper)
+                wrapper.remove()
+
+    def _watch_inside(self) -> None:
         inside: set[int] = {id(self.root)}
         for unit in self.layers:
             if unit.module is not None:
@@ -97,14 +123,6 @@ class Component:
                 and next(module.parameters(recurse=False), None) is not None
             ):
                 self._guard_door(module, "forward", path)
-
-    def _refuse_bypassed(self) -> None:
-        for wrapper in self._wrappers:
-            if self.lends and wrapper.is_bypassed:
-                raise StateError(
-                    f"a {type(wrapper.module).__name__} of {self.name} was compiled after attach, "
-                    "which hides its calls: compile within residency.suspended()"
-                )
 
     def unwatch(self) -> None:
         while self._wrappers:
@@ -150,14 +168,16 @@ class Component:
 
     def _begin(self, kind: PassKind) -> None:
         history, usage = self.owner.history, self.owner.usage_of(self.name)
+        self.owner.listener.pass_comes(self.name)
         if usage.passes == 0:
             self.owner.refresh(self)
         if kind.door != "generate":  # it turns gradients off inside; units look for themselves
             self._refuse_unsafe()
-        self._refuse_bypassed()
+        if self.lends:
+            refuse_bypassed(self.name, self._wrappers)
         self.owner.make_room(self)
         usage.passes += 1
-        if self.lends and self.run is None:
+        if self.run is None and (self.lends or self._sees_units):
             run = self._new_run(usage)
             run.begin()
             self.run = run
@@ -168,33 +188,36 @@ class Component:
             kind,
             order,
             {unit: history.expected_uses(kind, unit.name) for unit in order},
-            bool(history.passes_left(self.name, usage.passes)),
+            bool(history.passes_left(self.name, usage.passes))
+            and not self._is_dropped_after(usage.passes),
         )
         if self.run is not None:
             for unit in self.run.window.busy:
                 if unit not in self.passing.index:  # brought for a pass that did not come
                     self.run.evict(unit)
             self._top_up(self.run, self.passing)
+        self.owner.listener.pass_begins(self.name)
 
     def _finish(self) -> None:
         passing, history = self.passing, self.owner.history
         self.passing = None
         assert passing is not None
+        self.owner.listener.pass_ends(self.name)
         history.learn(passing.kind, passing.recorder.finished())
-        if history.passes_left(self.name, self.owner.usage_of(self.name).passes) == 0:
-            self.end_run()  # its last run in a request like this one
+        done = self.owner.usage_of(self.name).passes
+        if history.passes_left(self.name, done) == 0 or self._is_dropped_after(done):
+            self.end_run()  # its last run in a request like this one, or the last before a gap
+        self.owner.listener.pass_is_over(self.name)
+
+    def _is_dropped_after(self, passes: int) -> bool:
+        """Whether a gap follows that many passes, as it did last time, and the plan drops it."""
+        if self.plan.held_through_gaps:
+            return False
+        return self.owner.history.gap_after(self.name, passes)
 
     def _new_run(self, usage: ComponentUsage) -> Run:
-        plan = self.plan
-        return Run(
-            self.name,
-            self.owner.transfer,
-            self.trunk,
-            self.units,
-            plan.window_bytes,
-            plan.window,
-            usage,
-        )
+        ring = (self.plan.window_bytes, self.plan.window)
+        return Run(self.name, self.owner.transfer, self.trunk, self.units, *ring, usage)
 
     def end_run(self) -> None:
         """Give back everything that is not permanent; idempotent."""
@@ -202,32 +225,9 @@ class Component:
         if run is not None:
             run.end()
 
-    def refuse_lost_parameters(self) -> None:
-        """StateError where the module no longer has the parameters that were attached."""
-        present = {id(parameter) for parameter in self.root.parameters()}
-        lost = [n for u in self.units for n, p in u.parameters.items() if id(p) not in present]
-        if lost:
-            raise StateError(
-                f"parameters of {self.name} were replaced or removed ({', '.join(lost[:3])}): "
-                "detach() before such a change and attach again after it"
-            )
-
     def _refuse_unsafe(self) -> None:
-        if not self.lends:
-            return
-        if self.owner.transfer.card.is_capturing():
-            raise StateError(
-                f"{self.name} is called while a graph is captured: a replay would not bring its "
-                "weights; make it permanent, or capture another component"
-            )
-        if not torch.is_grad_enabled():
-            return
-        lent = (u for u in self.units if u.lifetime is not Lifetime.PERMANENT)
-        if any(b.parameter.requires_grad for unit in lent for b in unit.bindings):
-            raise StateError(
-                f"{self.name} is called with gradients enabled while weights of it come and go: "
-                "call it under torch.no_grad(), or make it permanent"
-            )
+        if self.lends:
+            refuse_unsafe(self.name, self.units, self.owner.transfer.card)
 
     # --- a unit ------------------------------------------------------------------------------
     @contextmanager
@@ -238,22 +238,29 @@ class Component:
         if unit in run.calling:  # it calls itself
             yield
             return
+        listener = self.owner.listener
+        listener.unit_comes()
         self._enter(run, passing, unit)
+        listener.unit_begins(unit.name)
         try:
             with self._reading([unit.memory]):
                 yield
         finally:
+            listener.unit_ends()
             run.calling.remove(unit)
             if self.run is run:
                 run.left(unit)
                 self._top_up(run, passing)
+            listener.unit_is_over()
 
     def _enter(self, run: Run, passing: Pass, unit: Unit) -> None:
         self._refuse_unsafe()
         if not run.has(unit):
             run.bring_on_the_spot(unit)
-        elif unit.lifetime is Lifetime.STREAMED and run.window.holds(unit):
-            run.window.reuse(unit)
+        else:
+            run.usage.prefetched += unit in run.fresh
+            if unit.lifetime is Lifetime.STREAMED and run.window.holds(unit):
+                run.window.reuse(unit)
         run.arrive(unit)
         run.calling.add(unit)
         run.fresh.discard(unit)

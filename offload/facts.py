@@ -81,8 +81,9 @@ class Budget:
     granularity_bytes: int = ALIGNMENT_BYTES  # the allocator rounds each allocation up to this
 
     @classmethod
-    def of(cls, card: CardFacts) -> "Budget":
-        usable = max(0, card.free_bytes - card.reserve_bytes)
+    def of(cls, card: CardFacts, own_bytes: int = 0) -> "Budget":
+        """``own_bytes`` are not free but ours: what this process placed, or keeps in reserve."""
+        usable = max(0, card.free_bytes + own_bytes - card.reserve_bytes)
         return cls(
             num_bytes=usable,
             copy_bytes_per_s=card.copy_bytes_per_s,

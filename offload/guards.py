@@ -6,7 +6,7 @@ offloaders on top. It knows modules and their names, nothing of units.
 
 import functools
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NoReturn
 
 import torch
@@ -28,6 +28,7 @@ ADAPTER_METHODS = (
     "load_adapter",
     "delete_adapter",
 )
+MERGING = ("merge", "unmerge")  # of peft's layers; one whose adapters are off unmerges in its call
 Suspended = Callable[[], AbstractContextManager[None]]
 
 
@@ -53,6 +54,10 @@ class Guards:
             module.__dict__["_apply"] = self._guarded_apply(module)
             # A copy would call the doors of this one, and compute with its weights.
             module.__dict__["__deepcopy__"] = self._refuse_copy
+            if lends and _is_adapted(module):
+                for method in MERGING:
+                    change = getattr(module, method)
+                    module.__dict__[method] = _announcing(change, suspended, f" of {name}")
             if lends:
                 hook = self._refuse_state_dict
                 self._handles.append(module.register_state_dict_pre_hook(hook))  # type: ignore[no-untyped-call]
@@ -61,6 +66,9 @@ class Guards:
         for module in self._modules:
             module.__dict__.pop("_apply", None)
             module.__dict__.pop("__deepcopy__", None)
+            if _is_adapted(module):
+                for method in MERGING:
+                    module.__dict__.pop(method, None)
         for method in ADAPTER_METHODS:
             self._root.__dict__.pop(method, None)
         for handle in self._handles:
@@ -94,15 +102,29 @@ class Guards:
         raise StateError(f"{self._name} is managed; copy it within residency.suspended()")
 
 
-def _announcing(change: Callable[..., Any], suspended: Suspended) -> Callable[..., Any]:
-    """Stock adapter code asks for a state_dict, so it gets plain modules for as long as it runs."""
+def _announcing(
+    change: Callable[..., Any], suspended: Suspended, whose: str = ""
+) -> Callable[..., Any]:
+    """Stock adapter code reads and writes weights, so it gets plain modules while it runs."""
 
     @functools.wraps(change)
     def announced(*args: Any, **kwargs: Any) -> Any:
-        with suspended():
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(suspended())
+            except StateError as error:
+                raise StateError(
+                    f"{change.__name__}(){whose} changes weights, and nothing was changed: "
+                    f"{error}; call it between requests"
+                ) from error
             return change(*args, **kwargs)
 
     return announced
+
+
+def _is_adapted(module: nn.Module) -> bool:
+    """Whether it is one of peft's layers, which keep account of what is merged into a weight."""
+    return "merged_adapters" in vars(module) and all(hasattr(module, m) for m in MERGING)
 
 
 def own(root: nn.Module) -> None:

@@ -5,8 +5,10 @@ need the encoder. What the last like pass did decides what is armed and prefetch
 ended in an exception teaches nothing.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NamedTuple
 
 
@@ -45,12 +47,20 @@ class History:
 
     _passes: dict[PassKind, Observed] = field(default_factory=dict)
     _last_request: dict[str, int] | None = None  # component -> its passes; None: none finished yet
+    _gaps: dict[str, set[int]] = field(default_factory=dict)  # in it: see ``gap_after``
 
     def learn(self, kind: PassKind, observed: Observed) -> None:
         self._passes[kind] = observed
 
-    def learn_request(self, passes: dict[str, int]) -> None:
-        self._last_request = dict(passes)
+    def learn_request(self, sequence: Sequence[str]) -> None:
+        """The components of a finished request, one for each pass, as these began."""
+        passes: Counter[str] = Counter()
+        gaps: dict[str, set[int]] = {}
+        for name, following in zip_longest(sequence, sequence[1:]):
+            passes[name] += 1
+            if following not in (name, None):
+                gaps.setdefault(name, set()).add(passes[name])
+        self._last_request, self._gaps = dict(passes), gaps
 
     def order(self, kind: PassKind, declared: Sequence[str]) -> tuple[str, ...]:
         """Expected units of a pass; the declared order while its kind was never seen."""
@@ -71,3 +81,7 @@ class History:
             return None
         left = self._last_request.get(component, 0) - done
         return left if left >= 0 else None
+
+    def gap_after(self, component: str, done: int) -> bool:
+        """Whether another component's pass followed so many of this one's in the last request."""
+        return done in self._gaps.get(component, ())

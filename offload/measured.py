@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from offload.facts import ComponentFacts, UnitFacts
 
+ONCE = ("text_encoder", "image_encoder", "vae")  # groups that do not run in denoising steps
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentMeasured:
@@ -41,6 +43,52 @@ def with_measured(
     return tuple(
         _component(one, seen[one.name], measured.source) if one.name in seen else one
         for one in facts
+    )
+
+
+def with_live_bytes(timed: Measured, counted: Measured) -> Measured:
+    """``timed``, with the activations and the peak of a like request in which they were counted.
+
+    Counting them costs time on the host, which a wall clock shows as the components' own.
+    """
+    components = {
+        name: replace(one, activation_bytes=counted.components[name].activation_bytes)
+        if name in counted.components
+        else one
+        for name, one in timed.components.items()
+    }
+    return replace(timed, components=components, peak_bytes=counted.peak_bytes)
+
+
+def for_steps(
+    measured: Measured, facts: Sequence[ComponentFacts], seen: int, usual: int
+) -> Measured:
+    """The same request with ``usual`` denoising steps instead of ``seen``.
+
+    A denoiser, or whatever runs beside it (a ControlNet), runs equally often in every step;
+    encoders and decoders do not run in steps.
+    """
+    stepping = {one.name for one in facts if one.group not in ONCE}
+    components = {
+        name: _for_steps(one, seen, usual)
+        if name in stepping and one.passes and one.passes % seen == 0
+        else one
+        for name, one in measured.components.items()
+    }
+    return replace(measured, components=components)
+
+
+def _for_steps(one: ComponentMeasured, seen: int, usual: int) -> ComponentMeasured:
+    num_runs = len(one.gaps) + 1
+    gaps = one.gaps
+    if gaps and num_runs % seen == 0:  # a gap comes again with every step
+        a_step = num_runs // seen
+        gaps = tuple(gaps[i % a_step] for i in range(a_step * usual - 1))
+    return replace(
+        one,
+        passes=one.passes // seen * usual,
+        uses={name: -(-count * usual // seen) for name, count in one.uses.items()},
+        gaps=gaps,
     )
 
 

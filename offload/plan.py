@@ -1,9 +1,11 @@
 """What stays on the card, and for how long.
 
 A plan is arithmetic: no torch, no weight moves, equal inputs give equal plans. Permanent sets add
-up; forward sets and windows take turns, so only the largest counts.
+up; forward sets and windows take turns, so only the largest counts, with whatever is held through
+a gap of its component by then.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -33,6 +35,7 @@ class UnitPlan:
     list_name: str | None  # None: the trunk
     num_bytes: int
     lifetime: Lifetime
+    used: bool = True  # by a usual request; a streamed layer that is not has no place in the window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,7 @@ class ComponentPlan:
     policy: Policy = Policy.LEADING
     window: int = 2  # streamed layers that hold a place at once: the running one and those ahead
     held_through_gaps: bool = True  # what is lent stays between two runs of it in one request
+    gap_components: tuple[str, ...] = ()  # those that run between two runs of it; () also: unknown
     activation_bytes: int = 0
     buffer_bytes: int = 0
     wish: str = "auto"  # the user's words
@@ -64,9 +68,12 @@ class ComponentPlan:
     @property
     def window_bytes(self) -> int:
         """The largest ``window`` consecutive streamed layers together."""
-        sizes = [unit.num_bytes for unit in self.streamed]
-        width = min(self.window, len(sizes))
-        return max((sum(sizes[i : i + width]) for i in range(len(sizes) - width + 1)), default=0)
+        return largest_stretch([unit.num_bytes for unit in self.streamed if unit.used], self.window)
+
+    @property
+    def lends(self) -> bool:
+        """Whether anything comes and goes."""
+        return any(unit.lifetime is not Lifetime.PERMANENT for unit in self.units)
 
     @property
     def resident_layers(self) -> int:
@@ -81,6 +88,12 @@ class ComponentPlan:
         if not resident:
             return Lifetime.STREAMED.value
         return "mixed" if len(resident) > 1 else resident.pop().value
+
+
+def largest_stretch(sizes: Sequence[int], num_places: int) -> int:
+    """The largest sum of so many neighbours, or of all where there are fewer."""
+    width = min(num_places, len(sizes))
+    return max((sum(sizes[i : i + width]) for i in range(len(sizes) - width + 1)), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +117,25 @@ class ResidencyPlan:
             component.buffer_bytes
         )
 
+    def lent_bytes_of(self, component: ComponentPlan) -> int:
+        """Its forward units and its window: what comes when it runs, and goes."""
+        arena = self.budget.rounded(component.bytes_with(Lifetime.FORWARD))
+        return arena + self.budget.rounded(component.window_bytes)
+
+    def through_bytes_of(self, component: ComponentPlan) -> int:
+        """What others hold through the runs of this one."""
+        return sum(
+            self.lent_bytes_of(other)
+            for other in self.components
+            if other.held_through_gaps
+            and other.name != component.name
+            and component.name in other.gap_components
+        )
+
     def running_bytes_of(self, component: ComponentPlan) -> int:
         """Held on top of every standing set while this component runs."""
-        arena = self.budget.rounded(component.bytes_with(Lifetime.FORWARD))
-        return arena + self.budget.rounded(component.window_bytes) + component.activation_bytes
+        lent = self.lent_bytes_of(component) + component.activation_bytes
+        return lent + self.through_bytes_of(component)
 
     @property
     def standing_bytes(self) -> int:

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from offload.facts import ComponentFacts
 from offload.plan import ComponentPlan, Lifetime, ResidencyPlan
-from offload.schedule import predict
-from offload.sizes import format_bytes, format_rate
+from offload.sizes import format_bytes
 
 _SAY_NOTHING_ALONE = ("blocks", "layers", "block", "layer")  # names of lists in any model
 
@@ -119,6 +117,7 @@ class ComponentUsage:
     arming_s: float = 0.0  # the link was busy
     wasted_bytes: int = 0  # copied and not used
     on_the_spot: int = 0  # units that nobody had foreseen
+    prefetched: int = 0  # units that were on their way before they were called
     passes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -183,34 +182,7 @@ def placement_line(plan: ComponentPlan) -> str:
     return f"{line}; by list: {counts}"
 
 
-def explain(plan: ResidencyPlan, facts: Sequence[ComponentFacts] = ()) -> str:
-    """A sentence per component, the budget, the warnings, and with ``facts`` the prediction."""
-    lines = [f"{component.name}: {component.why}." for component in plan.components]
-    budget = plan.budget
-    lines.append(
-        f"budget: {format_bytes(plan.peak_bytes)} of {format_bytes(budget.num_bytes)} at the peak, "
-        f"{format_bytes(plan.standing_bytes)} between requests; "
-        f"host to card at {format_rate(budget.copy_bytes_per_s)}."
-    )
-    if facts:
-        ahead = predicted(plan, facts)
-        moved = format_bytes(ahead["h2d_bytes"])
-        lines.append(f"predicted: {ahead['request_s']:.3f} s and {moved} copied a request.")
-    return "\n".join([*lines, *(f"warning: {warning}" for warning in plan.warnings)])
-
-
 # --- plans as data ---------------------------------------------------------------------------
-def predicted(plan: ResidencyPlan, facts: Sequence[ComponentFacts]) -> dict[str, Any]:
-    """Seconds and bytes of a request; with compute unmeasured, the seconds are of transfers."""
-    rate = plan.budget.copy_bytes_per_s
-    parts = [predict(one, plan[one.name], rate) for one in facts]
-    return {
-        "request_s": sum(part.request_s for part in parts),
-        "h2d_bytes": sum(part.h2d_bytes for part in parts),
-        "peak_bytes": plan.peak_bytes,
-    }
-
-
 def plan_to_dict(plan: ResidencyPlan) -> dict[str, Any]:
     """The plan for JSON; components as ``/fleet`` lists them, each with its ``name``."""
     return {

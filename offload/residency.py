@@ -5,32 +5,34 @@ units on the card, whatever happened. Every call comes from the thread that atta
 """
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import torch
 from torch import nn
 
-from offload.assembly import Assembly, Progress
+from offload.assembly import Assembly, Progress, silent
 from offload.cards import Card, detect_card
 from offload.component import Component
 from offload.demotion import halved, say_halved
 from offload.facts import Budget, ComponentFacts
-from offload.guards import disown, own, refuse_other_offloaders, refuse_owned
-from offload.history import History
+from offload.guards import disown, own, refuse_owned
 from offload.host_store import HostStore
+from offload.measuring import measuring
 from offload.outside_reads import Found, outside_reads
+from offload.pins import renew_pins
 from offload.plan import Lifetime, ResidencyPlan
 from offload.planner import plan_residency
-from offload.report import ComponentUsage, RequestUsage, Snapshot, placement_line, readiness_line
-from offload.room import runs_to_end
+from offload.probe import Probe
+from offload.report import RequestUsage, Snapshot, placement_line, readiness_line
+from offload.requests import Requests
 from offload.sleep import fall_asleep, read_back, wake_up
-from offload.snapshots import settle, take_snapshot
+from offload.snapshots import take_snapshot
 from offload.spec import ResidencySpec
 from offload.survey import survey_components
 from offload.suspension import keep_changes, open_up, take_back
-from offload.transfer import Transfer
+from offload.transition import Transition, changes, refuse_other_units, taken_back
 from offload.turn import Doing, Turn
 from offload.watch import Watch
 from offload.weights import load_weights, named_weights
@@ -44,19 +46,15 @@ class Residency:
 
     def __init__(self, card: Card, plan: ResidencyPlan, facts: tuple[ComponentFacts, ...]) -> None:
         self.card = card
-        self.plan = plan
         self.facts = facts
-        self.transfer = Transfer(card)
-        self.history = History()
         self._turn = Turn()
-        self._simulated = card.facts().simulated
         self._store = HostStore(card.pinner)
+        self._pin_line = ""  # what was last said of it
         self._assemblies: dict[str, Assembly] = {}
         self._components: dict[str, Component] = {}
         self._watch = Watch(self._components, self.suspended)
-        self._request: RequestUsage | None = None
-        self._recent: list[Component] = []  # with an open run, least recently used first
-        self.failed_in = ("", "")  # component and door of the last request's first error
+        self._requests = Requests(card, plan, self._turn, self._components, self._assemblies)
+        self.history = self._requests.history
 
     # --- attach and detach -------------------------------------------------------------------
     @classmethod
@@ -91,7 +89,7 @@ class Residency:
             logger.warning(warning)
         residency = cls(card, plan, facts)
         try:
-            residency._take(modules, progress or (lambda component, done, total: None), log)
+            residency._take(modules, progress or silent, log)
         except BaseException:
             residency._give_back()
             raise
@@ -105,18 +103,26 @@ class Residency:
             self._assemblies[name] = assembly
             own(root)
             assembly.place(self.card, self._store, progress)
-            self._components[name] = Component(root, self.plan[name], assembly.units, self)
+            component = Component(root, self.plan[name], assembly.units, self._requests)
+            self._components[name] = component
             if self.plan[name].bytes_with(Lifetime.PERMANENT):
                 log(placement_line(self.plan[name]))
+        self._pin(self.plan, log)
         self.card.take_timings()  # the placement's are not the first request's
         self._watch.on()
         for name in modules:
             log(readiness_line(self.plan[name]))
 
+    def _pin(self, plan: ResidencyPlan, log: Callable[[str], None]) -> None:
+        before, share = self._pin_line, self.card.pin_share
+        self._pin_line = renew_pins(self._store, self._assemblies, plan, self.facts, share)
+        if self._pin_line not in ("", before):
+            log(self._pin_line)
+
     def detach(self) -> None:
         """Give back plain, complete modules on the device they came from; nothing of ours stays."""
         if self.asleep:
-            self.check_thread()
+            self._turn.check_thread()
             read_back(self._store, self._assemblies.values())
             self._turn.doing = Doing.IDLE
         self._turn.check("detach")
@@ -130,76 +136,35 @@ class Residency:
             disown(assembly.root)
         self._assemblies.clear()
         self._components.clear()
-        self._recent.clear()
 
     # --- requests ----------------------------------------------------------------------------
-    @contextmanager
-    def request(self) -> Iterator[RequestUsage]:
+    @property
+    def plan(self) -> ResidencyPlan:
+        """The one in force."""
+        return self._requests.plan
+
+    @property
+    def failed_in(self) -> tuple[str, str]:
+        """Component and door of the last request's first error; empty where there was none."""
+        return self._requests.failed_in
+
+    def request(self) -> AbstractContextManager[RequestUsage]:
         """One request: bytes moved, seconds stalled and arming, peak bytes, per component.
 
         However it ends, afterwards only permanent units are on the card and no copy is under way.
         """
-        self._turn.check("begin a request")
-        self._turn.doing = Doing.REQUEST
-        usage = self._request = RequestUsage()
-        self.failed_in = ("", "")
-        self.card.reset_peak()
-        began_s = time.perf_counter()
-        finished = False
-        try:
-            yield usage
-            finished = True
-        finally:
-            try:
-                self._end_runs()
-            finally:
-                self._request, self._turn.doing = None, Doing.IDLE
-                settle(self.card, usage, time.perf_counter() - began_s)
-        if finished:
-            self.history.learn_request({name: u.passes for name, u in usage.components.items()})
-
-    def _end_runs(self) -> None:
-        self._recent.clear()
-        with ExitStack() as ending:  # each run is ended, whatever ending another one raises
-            for component in self._components.values():
-                ending.callback(component.end_run)
-
-    # --- what components ask -----------------------------------------------------------------
-    def check_thread(self) -> None:
-        self._turn.check_thread()
-
-    def scope(self) -> AbstractContextManager[object]:
-        """The running request, or one for this call alone."""
-        return nullcontext() if self._request is not None else self.request()
-
-    def failed(self, component: str, door: str) -> None:
-        """A pass of this component ended in an error; the first of a request counts."""
-        self.failed_in = self.failed_in if self.failed_in[0] else (component, door)
-
-    def usage_of(self, component: str) -> ComponentUsage:
-        assert self._request is not None
-        return self._request.components.setdefault(component, ComponentUsage())
-
-    def refresh(self, component: Component) -> None:
-        """Adapters that were added unannounced are placed; what cannot work is refused."""
-        refuse_other_offloaders(component.name, component.root)
-        component.refuse_lost_parameters()
-        self._assemblies[component.name].adopt(self.card)
-
-    def make_room(self, component: Component) -> None:
-        """End other components' runs, least recently used first, until this one's fits."""
-        others = [c for c in self._recent if c is not component and c.run is not None]
-        adopted = sum(assembly.adopted_bytes for assembly in self._assemblies.values())
-        unknown = not self._simulated and component.plan.activation_bytes == 0
-        for other in runs_to_end(self.plan, component, others, adopted, unknown=unknown):
-            other.end_run()
-        self._recent = [*(c for c in others if c.run is not None), component]
+        return self._requests.open()
 
     # --- looking in --------------------------------------------------------------------------
     def snapshot(self) -> Snapshot:
         """The card, the host store and every component, from what is really held."""
-        self.check_thread()
+        self._turn.check_thread()
         return take_snapshot(self.card, self._store, self._assemblies, self._components)
+
+    def measuring(self, *, source: str = "", live: bool = True) -> AbstractContextManager[Probe]:
+        """Around one request; see ``offload.measuring``."""
+        self._turn.check("measure")
+        return measuring(self.card, self._requests, self._components.values(), source, live)
 
     def outside_reads(self) -> AbstractContextManager[Found]:
         """Within it, weights that are read outside their layer's call are served and noted."""
@@ -243,7 +208,7 @@ class Residency:
     def _resume(self) -> None:
         keep_changes(self._assemblies.values())
         for component in self._components.values():
-            self.refresh(component)
+            self._requests.refresh(component)
         take_back(self._assemblies.values())
         self._watch.on()
 
@@ -258,7 +223,7 @@ class Residency:
         Permanent weights are read from their file again, if it still holds them, and kept in host
         memory otherwise, as buffers are. Asleep already: nothing happens.
         """
-        self.check_thread()
+        self._turn.check_thread()
         if not self.asleep:
             self._turn.check("sleep")
             fall_asleep(self.card, self._store, self._assemblies.values())
@@ -271,7 +236,7 @@ class Residency:
         Raises StateError, naming the file, where a checkpoint was changed meanwhile, or the card's
         out-of-memory error: it is asleep as before then.
         """
-        self.check_thread()
+        self._turn.check_thread()
         if self.asleep:
             wake_up(self.card, self._store, self._assemblies.values())
             self._turn.doing = Doing.IDLE
@@ -280,6 +245,42 @@ class Residency:
             except BaseException:
                 self._give_back()  # plain, complete modules rather than half-managed ones
                 raise
+
+    # --- another plan ------------------------------------------------------------------------
+    def apply(
+        self,
+        plan: ResidencyPlan,
+        *,
+        log: Callable[[str], None] = logger.info,
+        progress: Progress | None = None,
+    ) -> None:
+        """Take another plan of the same units in place, between requests; only what changes moves.
+
+        On any error the former plan is in force again and the error is raised. If that fails too,
+        the modules are detached, plain and complete: StateError.
+        """
+        self._turn.check("apply a plan")
+        former = self.plan
+        refuse_other_units(former, plan, self.facts)
+        self._turn.doing = Doing.APPLYING
+        try:
+            undo = partial(self._follow, former, silent, logger.info)
+            with taken_back(undo, self._give_back):
+                self._follow(plan, progress or silent, log)
+                for line in changes(former, plan):
+                    log(line)
+        finally:
+            self._turn.doing = Doing.IDLE
+
+    def _follow(self, plan: ResidencyPlan, progress: Progress, log: Callable[[str], None]) -> None:
+        self._watch.off()
+        transition = Transition(self.card, self._store, self._assemblies, plan.budget)
+        transition.run(plan, progress)
+        for name, component in self._components.items():
+            component.follow(plan[name])
+        self._requests.plan = plan
+        self._pin(plan, log)
+        self._watch.on()
 
     # --- out of memory -----------------------------------------------------------------------
     def demote(self, component: str | None = None) -> str:
@@ -294,6 +295,6 @@ class Residency:
         smaller = halved(self.plan, name) if name else None
         if smaller is None:
             return ""
-        self.plan = smaller
+        self._requests.plan = smaller
         self._components[name].follow(smaller[name])
         return say_halved(smaller[name])

@@ -16,12 +16,14 @@ def runs_to_end(
 ) -> Iterator[Component]:
     """Of ``others``, least recently used first, those that must go; never one that is running.
 
-    ``unknown`` (its activations were never measured) lets nothing be held beside it.
+    A set that is not held through gaps goes at once; ``unknown`` (the activations of ``component``
+    were never measured) lets nothing be held beside it.
     """
-    held = {c.name: plan.running_bytes_of(c.plan) - c.plan.activation_bytes for c in others}
+    held = {c.name: plan.lent_bytes_of(c.plan) for c in others}
     room = plan.budget.num_bytes - plan.standing_bytes - adopted_bytes
-    needed = plan.running_bytes_of(component.plan)
+    needed = plan.lent_bytes_of(component.plan) + component.plan.activation_bytes
     for other in others:
-        if other.passing is None and (unknown or sum(held.values()) + needed > room):
+        dropped = unknown or not other.plan.held_through_gaps
+        if other.passing is None and (dropped or sum(held.values()) + needed > room):
             del held[other.name]
             yield other

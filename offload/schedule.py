@@ -1,8 +1,8 @@
 """Predicted time of a component's request under a plan, on a virtual clock that follows the engine.
 
 One link carries every copy, in the order in which the engine queues them. Forward units arrive once
-a request, gated on entries; streamed ones arrive for every call, into a window that wraps to the
-next pass. It knows no memory and no events: order and seconds only. Places of the window count as
+a run, gated on entries; streamed ones arrive for every call, into a window that wraps to the next
+pass. It knows no memory and no events: order and seconds only. Places of the window count as
 alike; where layers differ much in size the engine may find one free a little later.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from offload.facts import ComponentFacts
 from offload.plan import ComponentPlan, Lifetime
 from offload.sizes import MIB
-from offload.workload import Call, Program, Workload
+from offload.workload import FORWARD, PERMANENT, STREAMED, Program, Use, Workload
 
 LOOKAHEAD_UNITS = 2
 LOOKAHEAD_BYTES = 256 * MIB
@@ -40,20 +40,48 @@ def lookahead_units(sizes: Sequence[int]) -> int:
 
 def predict(facts: ComponentFacts, plan: ComponentPlan, copy_bytes_per_s: float) -> Prediction:
     """The engine's schedule of one request of this component."""
-    work = Workload(facts, plan, copy_bytes_per_s)
-    seconds = work.compute_s + work.h2d_bytes / copy_bytes_per_s
-    if work.compute_s and work.h2d_bytes:  # else neither of the two ever waits for the other
-        seconds = _seconds(work)
-    return Prediction(request_s=seconds, compute_s=work.compute_s, h2d_bytes=work.h2d_bytes)
+    layers = zip(facts.layers, plan.layers, strict=True)
+    use = Use(
+        [planned.lifetime for layer, planned in layers if layer.uses],
+        plan.trunk.lifetime,
+        plan.window,
+        plan.held_through_gaps,
+    )
+    return predict_use(Workload(facts, copy_bytes_per_s), use, copy_bytes_per_s)
 
 
-def _seconds(work: Workload) -> float:
-    sizes = [unit.num_bytes for unit, lifetime in work.layers if lifetime is not Lifetime.PERMANENT]
-    clock = _Clock(places=work.places, lookahead=lookahead_units(sizes))
-    clock.trunk_arrives(*work.trunk())
-    clock.first_round(work.first_round())
-    clock.repeat(work.program(work.rounds_after_first()), 1)
-    clock.repeat(work.program(work.calls_of_a_pass()), work.passes - 1)
+def predict_use(work: Workload, use: Use, copy_bytes_per_s: float) -> Prediction:
+    """The same for a component in one of the ways to hold it."""
+    h2d_bytes = work.moved_bytes(use)
+    seconds = work.compute_s + h2d_bytes / copy_bytes_per_s
+    if work.compute_s and h2d_bytes:  # else neither of the two ever waits for the other
+        seconds = _seconds(work, use)
+    return Prediction(request_s=seconds, compute_s=work.compute_s, h2d_bytes=h2d_bytes)
+
+
+def _seconds(work: Workload, use: Use) -> float:
+    """The request's first run, with its first pass, and then the others, which are alike."""
+    first, *others = work.runs_of(use)
+    seconds = _run_s(work, use, first, begins=True)
+    for num_passes in sorted(set(others)):
+        a_run_s = _run_s(work, use, num_passes, begins=False)
+        seconds += others.count(num_passes) * a_run_s
+    return seconds
+
+
+def _run_s(work: Workload, use: Use, num_passes: int, *, begins: bool) -> float:
+    """One run; ``begins`` where its first pass is the request's first."""
+    moving = [n for n, own in zip(work.sizes, use.lifetimes, strict=True) if own is not PERMANENT]
+    places = min(use.window, use.lifetimes.count(STREAMED))
+    clock = _Clock(places=places, lookahead=lookahead_units(moving))
+    clock.link_s = 0.0 if use.trunk is PERMANENT else work.trunk_copy_s
+    # The run begins when the trunk is there; the first layers' copies follow meanwhile.
+    clock.now_s = clock.link_s + (work.trunk_first_s if begins else work.trunk_later_s)
+    compute_s = work.first_s if begins else work.later_s
+    clock.first_round(work.copy_s, compute_s, use.lifetimes)
+    clock.repeat(work.rest_of_pass(use, compute_s), 1)
+    if num_passes > 1:
+        clock.repeat(work.later_pass(use), num_passes - 1)
     return clock.now_s
 
 
@@ -66,26 +94,50 @@ class _Clock:
     lookahead: int
     now_s: float = 0.0
     link_s: float = 0.0  # when the link is free
-    entered_s: list[float] = field(default_factory=list)  # by layers of the first round
     left_s: list[float] = field(default_factory=list)  # by streamed calls so far
-    ready_s: dict[int, float] = field(default_factory=dict)  # layer of the first round -> there
 
-    def trunk_arrives(self, copy_s: float, compute_s: float) -> None:
-        """The run begins when the trunk is there; the first layers' copies follow meanwhile."""
-        self.link_s = copy_s
-        self.now_s = copy_s + compute_s
+    def first_round(
+        self, copy_s: Sequence[float], compute_s: Sequence[float], lifetimes: Sequence[Lifetime]
+    ) -> None:
+        """Every used layer once; forward units arrive."""
+        if STREAMED in lifetimes and FORWARD in lifetimes[lifetimes.index(STREAMED) :]:
+            self._first_round_overtaking(copy_s, compute_s, lifetimes)
+            return
+        # No forward unit comes after a streamed one, so that none can overtake: all go in order.
+        now_s, link_s, left_s, places = self.now_s, self.link_s, self.left_s, self.places
+        entered_s, lookahead = list[float](), self.lookahead
+        for index, lifetime in enumerate(lifetimes):
+            if lifetime is FORWARD:
+                free_s = entered_s[index - lookahead] if index >= lookahead else 0.0
+                link_s = (free_s if free_s > link_s else link_s) + copy_s[index]
+                now_s = link_s if link_s > now_s else now_s
+            elif lifetime is STREAMED:
+                free_s = left_s[-places] if len(left_s) >= places else 0.0
+                link_s = (free_s if free_s > link_s else link_s) + copy_s[index]
+                now_s = (link_s if link_s > now_s else now_s) + compute_s[index]
+                left_s.append(now_s)
+                continue
+            entered_s.append(now_s)
+            now_s += compute_s[index]
+        self.now_s, self.link_s = now_s, link_s
 
-    def first_round(self, calls: Sequence[Call]) -> None:
-        queue = _Queue(self, calls)
+    def _first_round_overtaking(
+        self, copy_s: Sequence[float], compute_s: Sequence[float], lifetimes: Sequence[Lifetime]
+    ) -> None:
+        queue = _Queue(self, copy_s, lifetimes)
         queue.top_up()
-        for index, call in enumerate(calls):
-            self.now_s = max(self.now_s, self.ready_s.get(index, 0.0))
-            self.entered_s.append(self.now_s)
+        now_s, ready_s = self.now_s, queue.ready_s
+        for index, lifetime in enumerate(lifetimes):
+            if lifetime is not PERMANENT:
+                there_s = ready_s[index]
+                now_s = there_s if there_s > now_s else now_s
+            queue.entered_s.append(now_s)
             queue.top_up()
-            self.now_s += call.compute_s
-            if call.lifetime is Lifetime.STREAMED:
-                self.left_s.append(self.now_s)
+            now_s += compute_s[index]
+            if lifetime is STREAMED:
+                self.left_s.append(now_s)
                 queue.top_up()
+        self.now_s = now_s
 
     def repeat(self, program: Program, times: int) -> None:
         """Only streamed units move now, so copies run in order; stop once a pass repeats itself."""
@@ -119,41 +171,38 @@ class _Clock:
 class _Queue:
     """Which copy is queued next in the first round, where forward units arrive too."""
 
-    def __init__(self, clock: _Clock, calls: Sequence[Call]) -> None:
+    def __init__(
+        self, clock: _Clock, copy_s: Sequence[float], lifetimes: Sequence[Lifetime]
+    ) -> None:
         self._clock = clock
-        self._calls = calls
-        self._forward = self._pending(Lifetime.FORWARD)
-        self._streamed = self._pending(Lifetime.STREAMED)
+        self._copy_s = copy_s
+        # Layers still to be sent, the next one last.
+        last_first = range(len(lifetimes) - 1, -1, -1)
+        self._forward = [i for i in last_first if lifetimes[i] is FORWARD]
+        self._streamed = [i for i in last_first if lifetimes[i] is STREAMED]
         self._num_streamed_sent = 0
-
-    def _pending(self, lifetime: Lifetime) -> list[int]:
-        """Layers still to be sent, the next one last."""
-        return [i for i, call in enumerate(self._calls) if call.lifetime is lifetime][::-1]
+        self.entered_s: list[float] = []  # by layers so far
+        self.ready_s = [0.0] * len(lifetimes)  # layer -> its copy is there
 
     def top_up(self) -> None:
         """In order of execution, but a forward unit may overtake a streamed one without a place."""
-        forward, streamed = self._forward, self._streamed
-        places_so_far = len(self._clock.left_s) + self._clock.places
-        near = len(self._clock.entered_s) + self._clock.lookahead
+        clock, forward, streamed = self._clock, self._forward, self._streamed
+        free = len(clock.left_s) + clock.places - self._num_streamed_sent
+        near = len(self.entered_s) + clock.lookahead
         while forward or streamed:
-            streamed_first = streamed and not (forward and forward[-1] < streamed[-1])
-            if streamed_first and self._num_streamed_sent < places_so_far:
-                self._send_streamed(streamed.pop())
+            if free and streamed and not (forward and forward[-1] < streamed[-1]):
+                before = self._num_streamed_sent - clock.places  # the call that held the place
+                self._send(streamed.pop(), clock.left_s[before] if before >= 0 else 0.0)
+                self._num_streamed_sent += 1
+                free -= 1
             elif forward and forward[-1] < near:
-                self._send_forward(forward.pop())
+                gate = forward[-1] - clock.lookahead
+                self._send(forward.pop(), self.entered_s[gate] if gate >= 0 else 0.0)
             else:
                 return
 
-    def _send_streamed(self, index: int) -> None:
-        before = self._num_streamed_sent - self._clock.places  # the call that held the place
-        self._send(index, self._clock.left_s[before] if before >= 0 else 0.0)
-        self._num_streamed_sent += 1
-
-    def _send_forward(self, index: int) -> None:
-        gate = index - self._clock.lookahead
-        self._send(index, self._clock.entered_s[gate] if gate >= 0 else 0.0)
-
     def _send(self, index: int, not_before_s: float) -> None:
         clock = self._clock
-        clock.link_s = max(clock.link_s, not_before_s) + self._calls[index].copy_s
-        clock.ready_s[index] = clock.link_s
+        link_s = clock.link_s
+        link_s = (not_before_s if not_before_s > link_s else link_s) + self._copy_s[index]
+        clock.link_s = self.ready_s[index] = link_s

@@ -26,7 +26,9 @@ def resident_indices(
     for members in positions.values():
         num_streamed = len(members) - _count(len(members), resident_layers)
         chosen.update(members)
-        chosen.difference_update(members[i] for i in _streamed(len(members), num_streamed, policy))
+        chosen.difference_update(
+            members[i] for i in streamed_positions(len(members), num_streamed, policy)
+        )
     return frozenset(chosen)
 
 
@@ -40,8 +42,8 @@ def _count(num_layers: int, resident_layers: ResidentLayers) -> int:
     return min(int(resident_layers), num_layers)
 
 
-def _streamed(num_layers: int, num_streamed: int, policy: Policy) -> Iterator[int]:
-    """Positions in one list of its streamed layers."""
+def streamed_positions(num_layers: int, num_streamed: int, policy: Policy) -> Iterator[int]:
+    """Which of so many layers in a row are streamed."""
     if policy is Policy.LEADING:
         yield from range(num_layers - num_streamed, num_layers)
         return

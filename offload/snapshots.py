@@ -1,4 +1,4 @@
-"""What is held now, and what a request cost: from the card, the host store and the components."""
+"""What is held now, from the card, the host store and the components."""
 
 from collections.abc import Mapping
 
@@ -6,14 +6,7 @@ from offload.assembly import Assembly
 from offload.cards.base import Card
 from offload.component import Component
 from offload.host_store import HostStore
-from offload.report import (
-    CardReport,
-    ComponentReport,
-    ComponentUsage,
-    HostReport,
-    RequestUsage,
-    Snapshot,
-)
+from offload.report import CardReport, ComponentReport, HostReport, Snapshot
 
 
 def take_snapshot(
@@ -50,13 +43,3 @@ def _report(component: Component, assembly: Assembly) -> ComponentReport:
         on_card_bytes=permanent + lent,
         host_bytes=sum(unit.host.numel() for unit in units if unit.host is not None),
     )
-
-
-def settle(card: Card, usage: RequestUsage, seconds: float) -> None:
-    """Write what the card measured into a request that ends."""
-    for name, timing in card.take_timings().items():
-        component = usage.components.setdefault(name, ComponentUsage())
-        component.stall_s += timing.stall_s
-        component.arming_s += timing.copy_s
-    usage.peak_bytes = card.usage().peak_bytes
-    usage.seconds = seconds

@@ -43,7 +43,12 @@ class FoundUnit:
 def survey_components(
     modules: Mapping[str, nn.Module], keep_in_trunk: Mapping[str, Collection[str]]
 ) -> list[ComponentFacts]:
-    """Measure each by its name; SpecError where ``keep_in_trunk`` names another component."""
+    """Measure each by its name; SpecError where ``keep_in_trunk`` names another component.
+
+    StateError on meta parameters: these are about to be placed.
+    """
+    for root in modules.values():
+        _refuse_meta(root)
     unknown = sorted(set(keep_in_trunk) - set(modules))
     if unknown:
         raise SpecError(
@@ -55,7 +60,7 @@ def survey_components(
 def survey_component(
     module: nn.Module, name: str, keep_in_trunk: Collection[str] = ()
 ) -> ComponentFacts:
-    """Measure one component. Bytes as they will lie on the card; StateError on meta parameters.
+    """Measure one component. Bytes as they will lie on the card, also from the meta device.
 
     ``keep_in_trunk`` names parameters of layers that are read outside their layer's call.
     """
@@ -72,7 +77,6 @@ def survey_component(
 
 def find_units(root: nn.Module, keep_in_trunk: Collection[str] = ()) -> list[FoundUnit]:
     """The trunk first, then the layers in declared order."""
-    _refuse_meta(root)
     kept = _kept(root, keep_in_trunk)
     layers = [
         FoundUnit(path, list_name, entry) for list_name, path, entry in _Finder(root).layers()

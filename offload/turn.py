@@ -13,12 +13,14 @@ class Doing(StrEnum):
     REQUEST = "request"  # open runs hold memory beside them
     SUSPENDED = "suspended"  # permanent units on the card, modules open to others
     ASLEEP = "asleep"  # nothing on the card
+    APPLYING = "applying"  # units leave and come for another plan
 
 
 _REFUSALS = {
     Doing.REQUEST: "while a request is running: a card runs one at a time",
     Doing.SUSPENDED: "within suspended(): leave it first",
     Doing.ASLEEP: "while the residency is asleep: call wake() first",
+    Doing.APPLYING: "while another plan is applied: wait until apply() returns",
 }
 
 

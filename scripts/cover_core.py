@@ -8,7 +8,17 @@ import sys
 
 from scripts.import_graph import ROOT, closure, project_modules
 
-ROOTS = ("offload.planner", "offload.report", "offload.schedule", "offload.wish", "offload.explain")
+ROOTS = (
+    "offload.planner",
+    "offload.report",
+    "offload.schedule",
+    "offload.wish",
+    "offload.explanation",
+    "offload.facts_json",
+    "offload.measured",
+    "offload.timeline",
+    "offload.pin_budget",
+)
 
 
 def core_modules() -> list[str]:

@@ -43,7 +43,9 @@ DIRECTIONS = {
         {"planner", "report"},
     ],
     "offload, below the torch line": [
+        {"live_ledger", "listener"},
         {"survey", "cards.base", "cards.order"},
+        {"probe"},
         {"unit"},
         {"host_store", "transfer"},
         {"component"},
@@ -230,6 +232,8 @@ def test_the_dials_are_few_and_frozen():
         "limits",
         "defaults",
         "host_store",
+        "pin_budget",
+        "calibrate",
         "calibration_dir",
         "server",
     ]

@@ -3,16 +3,14 @@
 import io
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
-import uvicorn
 from PIL import Image
 
 from deployments.api import create_api
 from deployments.serve_file import read_serve_file
 from tests.deployments.fake_backend import FakeBackend
+from tests.deployments.http_server import serving
 from tests.docs import blocks
 
 ADDRESS = "127.0.0.1:8000"
@@ -23,18 +21,8 @@ QUICKSTART = read_serve_file("configs/quickstart.yaml").config
 def server():
     """A running server: (its address, the backend that draws)."""
     backend = FakeBackend()
-    api = create_api(QUICKSTART, backend)
-    config = uvicorn.Config(api, host="127.0.0.1", port=0, log_level="warning")
-    running = uvicorn.Server(config)
-    thread = threading.Thread(target=running.run, daemon=True)
-    thread.start()
-    deadline = time.monotonic() + 30
-    while not running.started and time.monotonic() < deadline:
-        time.sleep(0.01)
-    port = running.servers[0].sockets[0].getsockname()[1]
-    yield f"127.0.0.1:{port}", backend
-    running.should_exit = True
-    thread.join(10)
+    with serving(create_api(QUICKSTART, backend)) as address:
+        yield address, backend
 
 
 def snippet(language, word, address):

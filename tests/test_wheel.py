@@ -48,6 +48,20 @@ def test_every_config_is_found_and_valid(unpacked):
     assert len(names) == len(configs) >= 2
 
 
+def test_the_shipped_architectures_are_found_and_a_model_is_planned_from_one(unpacked):
+    code = (
+        "import json\n"
+        "from deployments.surveys import read_config, survey_model\n"
+        "from deployments.architectures import shipped_names\n"
+        "facts = survey_model(read_config('configs/qwen-image-2.1.yaml')).facts\n"
+        "print(json.dumps([shipped_names(), [one.name for one in facts]]))\n"
+    )
+    names, components = run(unpacked, code)
+    folders = (ROOT / "configs" / "architectures").glob("*/model_index.json")
+    assert names == sorted(path.parent.name for path in folders)
+    assert components == ["vae", "text_encoder", "transformer"]
+
+
 def test_the_quickstarts_model_lies_in_the_wheel_and_is_whole(unpacked):
     code = (
         "import json\n"

@@ -6,7 +6,7 @@ nothing is marked with ``record_stream``: reuse would wait for polling, peaks wo
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -114,6 +114,14 @@ class AcceleratorCard(Card):
             else:
                 timing.stall_s += lap.seconds
         return super().take_timings()
+
+    def moment(self) -> Any:
+        return self._stopwatch.start(self._stream(COMPUTE))
+
+    def laps(self, moments: Sequence[Any]) -> list[float]:
+        if moments:
+            self._host_wait(Event("the last moment", moments[-1]))
+        return self._stopwatch.between(moments)
 
     def _copy_bytes_per_s(self) -> float:
         measured = self._copied_bytes >= ENOUGH_BYTES and self._copied_s > 0

@@ -5,10 +5,12 @@ that was never recorded (a real card would silently do nothing), and then call t
 ``_``-methods. Host order never orders two streams; only a recorded event does.
 """
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,7 +19,8 @@ from offload.cards.intervals import Range as Range
 from offload.cards.order import Clock, OrderChecker
 from offload.cards.pinning import Pinner
 from offload.errors import StateError
-from offload.facts import CardFacts
+from offload.facts import CardFacts, aligned
+from offload.pin_budget import PinShare, WholeShare
 
 COMPUTE = "compute"
 COPY = "copy"
@@ -65,6 +68,8 @@ class Card(ABC):
     timings: dict[str, Timing] = field(default_factory=dict)
     set_aside_bytes: int = 0  # on top of the reserve: what a start that ran out of memory adds
     pinner: Pinner | None = None  # page-locks host memory; None: the card has no use for it
+    pin_share: PinShare = field(default_factory=WholeShare)  # how much of it may be locked
+    held_bytes: int = 0  # allocated by the engine and not released: no activations
 
     # --- facts -------------------------------------------------------------------------------
     @abstractmethod
@@ -80,6 +85,17 @@ class Card(ABC):
     @abstractmethod
     def synchronize(self) -> None:
         """Wait on the host for all work. Never on the hot path: load, recovery and tests only."""
+
+    def watching_activations(self) -> AbstractContextManager[None]:
+        """Within it ``usage`` counts activations too, on a card that does not always do so."""
+        return nullcontext()
+
+    def activation_peak_bytes(self) -> int:
+        """The most beside what the engine holds since ``reset_peak``.
+
+        Exact where the engine holds the same all the while.
+        """
+        return max(0, self.usage().peak_bytes - self.held_bytes)
 
     def is_capturing(self) -> bool:
         """Whether the compute stream is being captured: hooks do not run in a replay."""
@@ -98,6 +114,7 @@ class Card(ABC):
         """
         with torch.inference_mode(False), torch.no_grad():
             tensor = self._allocate(num_bytes, label)
+        self.held_bytes += aligned(tensor.numel())
         if self.order is not None:
             self.order.alloc(Range.of(tensor), COMPUTE, label)
         return tensor
@@ -107,6 +124,7 @@ class Card(ABC):
         if self.order is not None:
             self.order.free(Range.of(tensor), COMPUTE)
         self._release(tensor)
+        self.held_bytes -= aligned(tensor.numel())
 
     def staging(self, num_bytes: int) -> torch.Tensor:
         """A host buffer that copies to this card read fastest from; uint8 (num_bytes,)."""
@@ -183,6 +201,10 @@ class Card(ABC):
             raise event.error
         self._host_wait(event)
 
+    def now(self) -> float:
+        """Seconds on the clock that this card's times are measured with."""
+        return time.perf_counter()
+
     def compute(self, seconds: float) -> None:
         """Charge computation to a virtual clock; every other card ignores it."""
         return
@@ -195,6 +217,14 @@ class Card(ABC):
         """What was measured since the last call, by label; unfinished measurements stay."""
         taken, self.timings = self.timings, {}
         return taken
+
+    def moment(self) -> Any:
+        """Where the compute stream is now; on a card of one clock, what time it is."""
+        return self.now()
+
+    def laps(self, moments: Sequence[Any]) -> list[float]:
+        """Seconds from each moment to the next. The host waits for the last: after a request."""
+        return [then - first for first, then in pairwise(moments)]
 
     # --- the card's own ----------------------------------------------------------------------
     def _staging(self, num_bytes: int) -> torch.Tensor:

@@ -43,6 +43,10 @@ class Ledger:
     def reset_peak(self) -> None:
         self._peak_bytes = self.allocated_bytes
 
+    def note_beside(self, num_bytes: int) -> None:
+        """So many bytes that it does not count are held at this moment too."""
+        self._peak_bytes = max(self._peak_bytes, self.allocated_bytes + num_bytes)
+
     def by_label(self) -> dict[str, int]:
         held: dict[str, int] = {}
         for holding in list(self._holdings.values()):

@@ -4,6 +4,9 @@ A host copy and a card copy are the same RAM twice, so a permanent plan is the o
 here. With a single stream every order that the engine asks for holds by itself.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,10 +14,14 @@ import torch
 from offload.cards.base import Card, CardUsage, Event
 from offload.cards.device_memory import slack_bytes
 from offload.facts import CardFacts
+from offload.live_ledger import LiveLedger
 
 
 class MpsCard(Card):
-    """The one MPS device. It keeps no peak: the highest use seen at an allocation stands for it."""
+    """The one MPS device. It keeps no peak: the highest use seen at an allocation stands for it.
+
+    While activations are watched, that is at every operation that makes a tensor.
+    """
 
     def __init__(self, *, api: Any = torch) -> None:
         self._mps = api.mps
@@ -49,6 +56,21 @@ class MpsCard(Card):
     def empty_cache(self) -> None:
         self._mps.synchronize()  # it gives back only what no queued command still uses
         self._mps.empty_cache()
+
+    @contextmanager
+    def watching_activations(self) -> Iterator[None]:
+        with LiveLedger(lambda num_bytes: self._note_peak()):
+            yield
+
+    def moment(self) -> Any:
+        event = self._mps.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def laps(self, moments: Sequence[Any]) -> list[float]:
+        if moments:
+            moments[-1].synchronize()
+        return [first.elapsed_time(then) / 1000 for first, then in pairwise(moments)]
 
     def _allocated_bytes(self) -> int:
         return int(self._mps.current_allocated_memory())

@@ -6,6 +6,8 @@ show: a capacity that raises, poison in freed memory and in copies on their way,
 time, bytes held by label.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +20,7 @@ from offload.cards.link import POISON, Link, ThreadedLink
 from offload.cards.order import OrderChecker
 from offload.errors import CardError, OrderError
 from offload.facts import CardFacts, aligned
+from offload.live_ledger import LiveLedger
 from offload.sizes import format_bytes
 
 
@@ -38,7 +41,9 @@ class SimulatedCard(Card):
     """Host memory with a card's capacity, link and two streams.
 
     ``clock="wall"`` sleeps for copies; ``"virtual"`` moves only by copies and ``compute(seconds)``.
-    ``threaded`` lands copies late, on a thread (wall clock only).
+    ``threaded`` lands copies late, on a thread (wall clock only). Activations are seen only while
+    they are watched; with ``refuse_activations`` one that does not fit raises then, as on a real
+    card. A card that raises cannot be measured, so it is off unless wanted.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class SimulatedCard(Card):
         name: str = "simulated",
         check_order: bool = True,
         threaded: bool = False,
+        refuse_activations: bool = False,
     ) -> None:
         order = OrderChecker() if check_order else None
         super().__init__(torch.device("cpu"), name, memory_bytes, reserve_bytes, order)
@@ -61,6 +67,8 @@ class SimulatedCard(Card):
         self._ledger = Ledger()
         self._num_answered = 0  # copies that a recorded event answers for
         self._allocations_left: int | None = None
+        self.refuse_activations = refuse_activations
+        self._live: LiveLedger | None = None  # while activations are watched
 
     # --- facts -------------------------------------------------------------------------------
     def facts(self) -> CardFacts:
@@ -75,10 +83,16 @@ class SimulatedCard(Card):
 
     @property
     def free_bytes(self) -> int:
-        return self.memory_bytes - self.used_bytes - self._ledger.allocated_bytes
+        live = self.live_bytes if self.refuse_activations else 0
+        return self.memory_bytes - self.used_bytes - self._ledger.allocated_bytes - live
+
+    @property
+    def live_bytes(self) -> int:
+        """Activations, 0 while they are not watched."""
+        return 0 if self._live is None else self._live.current_bytes
 
     def usage(self) -> CardUsage:
-        allocated = self._ledger.allocated_bytes
+        allocated = self._ledger.allocated_bytes + self.live_bytes
         return CardUsage(
             memory_bytes=self.memory_bytes,
             allocated_bytes=allocated,
@@ -96,6 +110,27 @@ class SimulatedCard(Card):
 
     def reset_peak(self) -> None:
         self._ledger.reset_peak()
+        self._ledger.note_beside(self.live_bytes)
+        if self._live is not None:
+            self._live.mark()
+
+    # --- activations -------------------------------------------------------------------------
+    @contextmanager
+    def watching_activations(self) -> Iterator[None]:
+        with LiveLedger(self._activation_grew) as self._live:
+            try:
+                yield
+            finally:
+                self._live = None
+
+    def activation_peak_bytes(self) -> int:
+        return 0 if self._live is None else self._live.peak_bytes
+
+    def _activation_grew(self, num_bytes: int) -> None:
+        if self.refuse_activations and self.free_bytes < 0:
+            free_bytes = self.free_bytes + num_bytes  # before it, which is counted by now
+            raise SimulatedOutOfMemory(self._out_of_memory(num_bytes, "an activation", free_bytes))
+        self._ledger.note_beside(self.live_bytes)
 
     def synchronize(self) -> None:
         self._link.land_through(self._link.num_issued)
@@ -120,8 +155,10 @@ class SimulatedCard(Card):
     # --- the card's own ----------------------------------------------------------------------
     def _allocate(self, num_bytes: int, label: str) -> torch.Tensor:
         if self._refused_on_purpose() or aligned(num_bytes) > self.free_bytes:
-            raise SimulatedOutOfMemory(self._out_of_memory(num_bytes, label))
-        return self._ledger.add(num_bytes, label).fill_(POISON)
+            raise SimulatedOutOfMemory(self._out_of_memory(num_bytes, label, self.free_bytes))
+        tensor = self._ledger.add(num_bytes, label).fill_(POISON)
+        self._ledger.note_beside(self.live_bytes)
+        return tensor
 
     def _refused_on_purpose(self) -> bool:
         if self._allocations_left is None:
@@ -132,12 +169,13 @@ class SimulatedCard(Card):
         self._allocations_left = None
         return True
 
-    def _out_of_memory(self, num_bytes: int, label: str) -> str:
-        held = sorted(self.ledger().items(), key=lambda item: -item[1])
+    def _out_of_memory(self, num_bytes: int, label: str, free_bytes: int) -> str:
+        labels = self.ledger() | ({"activations": self.live_bytes} if self.live_bytes else {})
+        held = sorted(labels.items(), key=lambda item: -item[1])
         listed = ", ".join(f"{name} {format_bytes(size)}" for name, size in held) or "nothing"
         return (
             f"out of memory on card {self.name}: {format_bytes(num_bytes)} asked for {label}, "
-            f"{format_bytes(max(0, self.free_bytes))} free of {format_bytes(self.memory_bytes)}; "
+            f"{format_bytes(max(0, free_bytes))} free of {format_bytes(self.memory_bytes)}; "
             f"other processes hold {format_bytes(self.used_bytes)}; held here: {listed}"
         )
 

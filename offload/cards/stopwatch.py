@@ -4,8 +4,9 @@ Two timing events around a piece of a stream; they are read once the card has pa
 back to a pool only then, so that no event is recorded again before it was read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 
@@ -41,6 +42,12 @@ class Stopwatch:
 
     def stop(self, start: Any, stream: Any, label: str, num_bytes: int = 0) -> None:
         self._open.append(_Pair(label, num_bytes, start, self.start(stream)))
+
+    def between(self, moments: Sequence[Any]) -> list[float]:
+        """Seconds from each started event to the next, all passed; the events go to the pool."""
+        laps_s = [first.elapsed_time(then) / 1000 for first, then in pairwise(moments)]
+        self._pool += moments
+        return laps_s
 
     def finished(self) -> list[Lap]:
         """Laps that the card has passed, each once; the others stay."""

@@ -3,8 +3,11 @@
 The environment is set before Ray is imported anywhere.
 """
 
+import atexit
 import os
+import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +26,8 @@ from deployments.config import AppConfig
 from deployments.paths import ROOT
 
 APP = "tenure"
+RECORDS = tempfile.mkdtemp(prefix="tenure-records-")  # so that a replica measures once a session
+atexit.register(shutil.rmtree, RECORDS, ignore_errors=True)
 
 
 def free_port() -> int:
@@ -36,6 +41,7 @@ def quickstart_args() -> dict[str, Any]:
     file = yaml.safe_load((ROOT / "configs" / "quickstart.yaml").read_text())
     args: dict[str, Any] = file["applications"][0]["args"]
     args["cards"]["gpu"] = "never"
+    args["calibration_dir"] = RECORDS
     return args
 
 

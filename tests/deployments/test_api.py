@@ -165,7 +165,8 @@ def test_an_unknown_path_has_the_shape_of_openai_too(client):
     answer = client.get("/v2")
     assert answer.status_code == 404
     assert "/v2" in answer.json()["error"]["message"]
-    assert client.get(URL).status_code == 405
+    wrong = client.get(URL)
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
 
 
 def test_health_tells_the_version(client):

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from deployments.card_choice import card_facts, open_card
+from deployments.card_choice import all_card_facts, card_facts, open_card
+from deployments.catalogue import CATALOGUE
 from deployments.config import CardsConfig, SimulatedCardConfig
 from deployments.errors import ConfigError
 from offload import CardFacts
@@ -54,7 +55,32 @@ def test_a_size_is_a_gpu_with_its_reserve_in_a_file_of_gpus() -> None:
     assert (facts.reserve_bytes, facts.simulated) == (reserve, False)
 
 
-@pytest.mark.parametrize("wanted", [None, "small", "10MiB"])
+def test_auto_is_the_card_that_no_name_gives() -> None:
+    assert card_facts(SIMULATED, "auto") == card_facts(SIMULATED, None)
+
+
+@pytest.mark.parametrize("cards", [SIMULATED, REAL])
+def test_a_card_of_the_catalogue_is_a_gpu_in_any_file(cards: CardsConfig) -> None:
+    facts = card_facts(cards, "RTX 4090")
+    assert (facts.name, facts.simulated) == ("rtx4090", False)
+    assert (facts.memory_bytes, facts.free_bytes) == (24 * GIB, int(23.5 * GIB))
+    assert facts.reserve_bytes == (768 << 20) + int(0.02 * 24 * GIB)
+    assert facts.copy_bytes_per_s == pytest.approx(24e9, rel=0.01)
+
+
+def test_a_card_of_the_file_wins_over_one_of_the_catalogue() -> None:
+    own = SimulatedCardConfig(name="rtx4090", memory="24MiB")
+    assert card_facts(CardsConfig(simulated=(own,)), "rtx4090").memory_bytes == 24 * MIB
+
+
+def test_all_cards_are_the_files_and_then_the_catalogues() -> None:
+    every = all_card_facts(SIMULATED)
+    assert [facts.name for facts in every] == ["large", "small", *(c.name for c in CATALOGUE)]
+    assert [facts == card_facts(SIMULATED, facts.name) for facts in every] == [True] * len(every)
+    assert [facts.simulated for facts in all_card_facts(REAL)] == [False] * len(CATALOGUE)
+
+
+@pytest.mark.parametrize("wanted", [None, "auto", "small", "10MiB"])
 def test_the_opened_card_is_the_planned_one(wanted: str | None) -> None:
     assert open_card(SIMULATED, wanted).facts() == card_facts(SIMULATED, wanted)
 
@@ -62,8 +88,8 @@ def test_the_opened_card_is_the_planned_one(wanted: str | None) -> None:
 @pytest.mark.parametrize(
     ("cards", "wanted", "message"),
     [
-        (SIMULATED, "huge", r"--card is 'huge': .* \(large, small\) nor a size such as 24GiB"),
-        (REAL, "huge", r"--card is 'huge': .* \(it has none\) nor a size"),
+        (SIMULATED, "huge", r"--card is 'huge': .* \(large, small\), a card .* nor a size"),
+        (REAL, "huge", r"--card is 'huge': .* \(it has none\), .* \(rtx3060, .*\), nor"),
         (REAL, None, NO_CARD),
         (CardsConfig(gpu="require", simulated=(LARGE,)), None, NO_CARD),
         (CardsConfig(gpu="never"), None, NO_CARD),

@@ -55,7 +55,7 @@ def test_two_cards_have_two_plans_with_wish_choice_and_reason(server):
             assert component["wish"] == replica["wish"][component["name"]]
             assert component["why"]
         assert replica["explanation"]
-        assert {"import", "detect", "load", "place", "warm-up"} == set(replica["stages"])
+        assert {"import", "detect", "wait", "load", "place", "warm-up"} <= set(replica["stages"])
 
 
 def test_the_same_seed_gives_the_same_bytes_from_every_card(server):
@@ -75,6 +75,19 @@ def test_requests_at_the_same_time_are_drawn_on_both_cards(server):
         answers = list(pool.map(lambda seed: server.draw(seed=seed, n=4), range(4)))
     assert {answer.status_code for answer in answers} == {200}
     assert len({answer.headers["X-Tenure-Replica"] for answer in answers}) == 2
+
+
+def test_every_request_ends_in_exactly_one_way_and_the_sums_are_the_clients_own(server):
+    server.wait_until_ready()
+    before = server.fleet()["totals"]["requests"]
+    wrong = {"served": {}, "refused": {"size": "9999x9999"}}
+    sent = ["served", "refused", "served", "refused", "served"]
+    with ThreadPoolExecutor() as pool:
+        statuses = list(pool.map(lambda how: server.draw(**wrong[how]).status_code, sent))
+    assert statuses == [{"served": 200, "refused": 400}[how] for how in sent]
+    after = server.fleet()["totals"]["requests"]
+    ended = {how: after[how] - before[how] for how in after}
+    assert ended == {"served": 3, "refused": 2, "failed": 0, "cancelled": 0}
 
 
 def test_headers_name_request_and_replica_once(server):
@@ -138,6 +151,9 @@ except ValueError as error:
     assert "the limit is 16384" in str(error), error
 else:
     raise AssertionError("no error")
+fleet = handle.fleet.remote().result()
+assert fleet["totals"]["requests"]["refused"] > 0, fleet["totals"]
+assert all(one["explanation"] and one["card"]["name"] for one in fleet["replicas"])
 """
 
 
@@ -162,9 +178,9 @@ def test_metrics_are_told_by_the_driver_and_through_ray(server):
 
     def told() -> bool:
         text = httpx.get(url).text
-        labels = 'lifetime="permanent"'
-        return any(
-            line.startswith("ray_tenure_memory_bytes{") and labels in line and "vae" in line
+        wanted = ('lifetime="permanent"', 'component="vae"', 'card="mini-5090"')
+        return "ray_tenure_replica_jobs_total" in text and any(
+            line.startswith("ray_tenure_memory_bytes{") and all(label in line for label in wanted)
             for line in text.splitlines()
         )
 

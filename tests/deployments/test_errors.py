@@ -11,6 +11,7 @@ from deployments.errors import (
     ModelNotFound,
     NotAuthorized,
     Overloaded,
+    ReplicaFailed,
     ReplicaNotFound,
     answer_to,
     built_in,
@@ -54,13 +55,20 @@ def test_an_error_nobody_foresaw_tells_its_kind_and_no_more():
     assert "secret" not in answer.message
 
 
-def test_overload_says_when_to_come_back():
-    assert int(answer_to(Overloaded("x")).headers["Retry-After"]) > 0
+@pytest.mark.parametrize(("wait_s", "header"), [(0.0, "1"), (2.0, "2"), (2.1, "3")])
+def test_overload_says_when_to_come_back_in_whole_seconds_and_never_at_once(wait_s, header):
+    assert answer_to(Overloaded("x", wait_s)).headers["Retry-After"] == header
 
 
 @pytest.mark.parametrize(
     "error",
-    [JobError("bad", "size"), ModelNotFound("no", "model"), JobFailed("x")],
+    [
+        JobError("bad", "size"),
+        ModelNotFound("no", "model"),
+        JobFailed("x"),
+        ReplicaFailed("x", lost=True),
+        Overloaded("x", 3.5),
+    ],
 )
 def test_errors_cross_processes_whole(error):
     again = pickle.loads(pickle.dumps(error))

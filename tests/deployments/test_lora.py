@@ -4,22 +4,16 @@ Loaded, unloaded, fused and unfused by stock calls, within ``suspended()`` or un
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from diffusers import DiffusionPipeline
-from torch import nn
 
-from deployments.paths import resolve
-from offload import Residency, SimulatedCard, StateError
-from offload.facts import aligned
-from tests.offload.nets import F, P, S, plan_for
-from tests.stock.recipes import modules_of
+from offload import StateError
+from tests.deployments.lora import Adapter, Managed, card_bytes, draw, load, new_adapter
+from tests.offload.nets import F, P, S
 
-CHECKPOINT = resolve("deployments/demo/checkpoint")
 PLANS = {
     "all permanent": [P],
     "all forward": [F],
@@ -27,61 +21,11 @@ PLANS = {
     "mixed thirds": [P, F, S],
     "mixed halves": [P, S],
 }
-# In layers, in a list inside a layer, and in the trunk.
-TARGETS = [
-    *(f"transformer_blocks.{i}.attn.to_q" for i in (0, 1, 5, 11)),
-    *(f"transformer_blocks.{i}.attn.to_out.0" for i in (0, 4, 6)),
-    "transformer_blocks.7.attn.to_v",
-    "img_in",
-    "proj_out",
-]
-RANK = 3
-
-Adapter = dict[str, torch.Tensor]
 three_plans = pytest.mark.parametrize(
     "lifetimes", [[P], [S], [P, F, S]], ids=["all permanent", "streamed", "mixed thirds"]
 )
 any_plan = pytest.mark.parametrize("lifetimes", PLANS.values(), ids=PLANS.keys())
 announced_or_not = pytest.mark.parametrize("announced", [True, False], ids=["suspended", "at once"])
-
-
-def load() -> Any:
-    pipeline = DiffusionPipeline.from_pretrained(str(CHECKPOINT), dtype=torch.float32)
-    pipeline.set_progress_bar_config(disable=True)
-    for module in modules_of(pipeline).values():
-        module.requires_grad_(False)
-    return pipeline
-
-
-def draw(pipeline: Any) -> torch.Tensor:
-    result = pipeline(
-        prompt="a red circle",
-        width=64,
-        height=64,
-        num_inference_steps=2,
-        generator=torch.Generator().manual_seed(3),
-        output_type="pt",
-    )
-    picture: torch.Tensor = result.images
-    return picture
-
-
-def new_adapter(transformer: nn.Module, seed: int) -> Adapter:
-    """A random LoRA in the format that diffusers saves."""
-    generator = torch.Generator().manual_seed(seed)
-    weights = {}
-    for target in TARGETS:
-        out_features, in_features = transformer.get_submodule(target).weight.shape
-        name = f"transformer.{target}"
-        weights[f"{name}.lora_A.weight"] = torch.randn(RANK, in_features, generator=generator) * 0.2
-        weights[f"{name}.lora_B.weight"] = (
-            torch.randn(out_features, RANK, generator=generator) * 0.2
-        )
-    return weights
-
-
-def card_bytes(adapter: Adapter) -> int:
-    return sum(aligned(weight.nbytes) for weight in adapter.values())
 
 
 @pytest.fixture(scope="module")
@@ -117,28 +61,6 @@ def pictures(adapters: list[Adapter]) -> dict[str, torch.Tensor]:
     for one, other in [("first", "second"), ("none", "first"), ("fused", "both")]:
         assert not torch.equal(drawn[one], drawn[other])
     return drawn
-
-
-class Managed:
-    """The pipeline under a plan, and what it holds."""
-
-    def __init__(self, pipeline: Any, lifetimes: Any) -> None:
-        self.pipeline = pipeline
-        self.plan = plan_for(modules_of(pipeline), lifetimes)
-        self.card = SimulatedCard(memory_bytes=1 << 30, bytes_per_s=2e9)
-        self.residency = Residency.attach(modules_of(pipeline), card=self.card, plan=self.plan)
-        self.host_bytes = self.residency.snapshot().host.store_bytes
-
-    def change(self, announced: bool) -> AbstractContextManager[None]:
-        return self.residency.suspended() if announced else nullcontext()
-
-    def check(self, expected: torch.Tensor, added_bytes: int = 0, requests: int = 1) -> None:
-        """The first request finds a change, the next is routine."""
-        for _ in range(requests):
-            assert torch.equal(draw(self.pipeline), expected)
-            assert self.card.usage().allocated_bytes == self.plan.standing_bytes + added_bytes
-            assert self.card.num_copies_in_flight == 0
-        assert self.residency.snapshot().host.store_bytes == self.host_bytes
 
 
 @pytest.fixture
@@ -250,22 +172,42 @@ def test_an_adapter_of_a_file_is_loaded_and_saved_again(
 def test_a_fused_adapter_draws_as_in_the_plain_pipeline_and_unfusing_takes_it_out(
     lifetimes, announced: bool, adapters: list[Adapter], pictures
 ) -> None:
-    """Unfusing subtracts what was added: plain diffusers rounds too, and to the same bits.
-
-    It must be announced: the pipeline's method reaches for each layer's weights by itself.
-    """
+    """Unfusing subtracts what was added: plain diffusers rounds too, and to the same bits."""
     own = load()
     managed = Managed(own, lifetimes)
     with managed.change(announced):
         own.load_lora_weights(adapters[0], adapter_name="first")
         own.fuse_lora(lora_scale=0.5)
     managed.check(pictures["fused"], card_bytes(adapters[0]))
-    with managed.residency.suspended():
+    with managed.change(announced):
         own.unfuse_lora()
+    with managed.change(announced):
         own.unload_lora_weights()
     managed.check(pictures["unfused"])
     managed.residency.detach()
     assert torch.equal(draw(own), pictures["unfused"])
+    assert not {"merge", "unmerge"} & {name for m in own.transformer.modules() for name in vars(m)}
+
+
+@pytest.mark.parametrize("lifetimes", [[S], [P, F, S]], ids=["streamed", "mixed thirds"])
+def test_an_adapter_that_would_leave_a_weight_in_mid_request_is_refused_before_it_does(
+    lifetimes, adapters: list[Adapter], pictures
+) -> None:
+    """Switched off while fused, peft unmerges in the layer's call: the host copy would keep it."""
+    own = load()
+    managed = Managed(own, lifetimes)
+    own.load_lora_weights(adapters[0], adapter_name="first")
+    own.fuse_lora(lora_scale=0.5)
+    own.disable_lora()
+    for _ in range(2):
+        with pytest.raises(StateError, match=r"unmerge\(\) of transformer changes weights, and no"):
+            draw(own)
+    own.enable_lora()
+    managed.check(pictures["fused"], card_bytes(adapters[0]))
+    own.unfuse_lora()
+    own.unload_lora_weights()
+    managed.check(pictures["unfused"])
+    managed.residency.detach()
 
 
 @three_plans

@@ -8,6 +8,7 @@ from deployments.messages import (
     DrawnImage,
     GenerateJob,
     GenerateResult,
+    Preview,
     ReplicaState,
     State,
     StepEvent,
@@ -18,7 +19,7 @@ JOB = GenerateJob(
     request_id="r", prompt="p", width=8, height=16, steps=3, seed=5, images=2, true_cfg_scale=2.0
 )
 RESULT = GenerateResult(
-    images=(DrawnImage(png=b"\x89", seed=5),), replica="one", usage={"seconds": 1.0}, seconds=0.5
+    images=(DrawnImage(data=b"\x89", seed=5),), replica="one", usage={"seconds": 1.0}, seconds=0.5
 )
 STATE = ReplicaState(
     id="one",
@@ -41,7 +42,14 @@ def is_plain(value) -> bool:
     return type(value) in PLAIN
 
 
-@pytest.mark.parametrize("message", [JOB, RESULT, STATE, StepEvent(step=1, of=2)])
+EDIT = GenerateJob(
+    request_id="r", prompt="p", width=8, height=8, steps=3, seed=5, inputs=(b"a", b"b"), mask=b"c"
+)
+STEP = StepEvent(step=1, of=2, left_s=0.5)
+SEEN = StepEvent(step=1, of=2, preview=Preview(data=b"a", image=0, index=1))
+
+
+@pytest.mark.parametrize("message", [JOB, EDIT, RESULT, STATE, STEP, SEEN])
 def test_a_message_is_plain_and_comes_back_equal(message):
     values = message.to_dict()
     assert is_plain(values)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from diffusers import DiffusionPipeline
+from PIL import Image
 
 from deployments.config import ComponentConfig, ModelConfig
 from deployments.errors import JobCancelled, JobError, ModelError
@@ -161,6 +162,75 @@ def test_the_negative_prompt_reaches_the_pipeline(qwen: LoadedPipeline) -> None:
     assert guided != _draw(qwen, _job())
 
 
+def test_a_picture_to_edit_reaches_the_pipeline_as_diffusers_alone_reads_it(
+    qwen_folder: Path, qwen: LoadedPipeline
+) -> None:
+    picture = Image.linear_gradient("L").resize((96, 48)).convert("RGB")
+    plain = DiffusionPipeline.from_pretrained(str(qwen_folder), dtype=torch.float32)
+    plain.set_progress_bar_config(disable=True)
+    expected = plain(
+        prompt="a red circle",
+        image=picture,
+        output_resolution=SIZE,
+        width=SIZE,
+        height=SIZE,
+        num_inference_steps=STEPS,
+        generator=torch.Generator("cpu").manual_seed(7),
+    ).images[0]
+    inputs = (encode_png(picture),)
+    assert _draw(qwen, _job(seed=7, inputs=inputs)) == [encode_png(expected)]
+    assert _draw(qwen, _job(seed=7)) != [encode_png(expected)]
+    assert _draw(qwen, _job(seed=7, inputs=inputs * 2)) != [encode_png(expected)]
+
+
+def test_a_picture_or_a_mask_that_the_pipeline_cannot_take_is_refused(
+    qwen: LoadedPipeline, sd: LoadedPipeline
+) -> None:
+    inputs = (encode_png(Image.new("RGB", (SIZE, SIZE))),)
+    with pytest.raises(JobError, match="StableDiffusionPipeline draws from a prompt alone"):
+        sd.check(_job(inputs=inputs))
+    with pytest.raises(JobError, match="QwenImage21Pipeline takes no mask"):
+        qwen.check(_job(inputs=inputs, mask=inputs[0]))
+
+
+def test_a_pipeline_that_draws_opaque_pictures_says_so(
+    qwen: LoadedPipeline, sd: LoadedPipeline
+) -> None:
+    _draw(sd, _job())
+    with pytest.raises(JobError, match="StableDiffusionPipeline draws opaque pictures"):
+        sd.check(_job(background="transparent"))
+    _draw(qwen, _job(background="transparent"))
+
+
+def test_previews_show_each_image_on_its_way_and_change_no_picture(
+    qwen: LoadedPipeline, sd: LoadedPipeline
+) -> None:
+    for loaded in (qwen, sd):
+        plain = _draw(loaded, _job(images=2, steps=4))  # and there is something to project with
+        seen: list[tuple[int, Image.Image]] = []
+
+        def on_step(step: int, of: int, preview: Any = None, seen: Any = seen) -> None:
+            seen.extend([(step, preview)] if preview else [])
+
+        job = _job(images=2, steps=4, partial_images=3)
+        images = loaded.generate(job, on_step, _never)
+        assert [encode_png(image) for image in images] == plain
+        assert [step for step, _ in seen] == [1, 2, 3, 5, 6, 7]
+        assert len({preview.tobytes() for _, preview in seen}) == len(seen)
+
+
+def test_tokens_are_counted_by_the_pipelines_own_means(
+    qwen: LoadedPipeline, sd: LoadedPipeline
+) -> None:
+    inputs = (encode_png(Image.new("RGB", (SIZE, SIZE // 2))),)
+    for loaded, side in ((qwen, 16), (sd, 8)):  # pixels that a position of the latents stands for
+        _draw(loaded, _job())
+        counted = loaded.tokens(_job(images=2, inputs=inputs))
+        positions = (SIZE // side) ** 2
+        assert (counted["image"], counted["output"]) == (positions // 2, positions * 2)
+        assert counted["text"] > 0
+
+
 def test_dtypes_are_set_by_component(qwen_folder: Path) -> None:
     model = _model(qwen_folder, dtype="bfloat16", component_dtypes={"vae": "float32"})
     dtypes = {name: _dtype(part) for name, part in load_pipeline(model).components.items()}
@@ -260,4 +330,4 @@ def _ignore(step: int, of: int) -> None:
     """For those who do not watch the steps."""
 
 
-_fail: Callable[[int, int], None] = lambda step, of: pytest.fail("a step was computed")  # noqa: E731
+_fail: Callable[..., None] = lambda step, of: pytest.fail("a step was computed")  # noqa: E731

@@ -7,6 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 
 from deployments import starting
 from deployments.config import AppConfig
@@ -34,6 +35,8 @@ class FakeEngine:
         self.components = ({"name": "vae", "permanent_bytes": 1} | ZERO,)
         self.wish, self.explanation, self.warnings = {"vae": "all"}, "it fits", ("w",)
         self.snapshot = {"card": {"peak_bytes": 3}, "host": {"store_bytes": 2}, "components": {}}
+        self.predicted_s, self.calibration, self.max_pixels = 0.0, {}, 64
+        self.out_of_memory = 0
         self.sticky_error = ""
         self.asleep = False
         self.error: Exception | None = None
@@ -47,14 +50,23 @@ class FakeEngine:
         for step in range(1, job.steps + 1):
             time.sleep(STEP_S)
             self.steps_done += 1
-            on_step(step, job.steps)
+            due = step in job.preview_steps
+            on_step(step, job.steps, *([Image.new("RGB", (1, 1), (step, 0, 0))] if due else []))
             if cancelled():
                 raise JobCancelled(job.request_id)
-        images = tuple(DrawnImage(png=b"png", seed=seed) for seed in job.seeds)
+        images = tuple(DrawnImage(data=b"png", seed=seed) for seed in job.seeds)
         return GenerateResult(images=images, replica="one", warnings=("slow",), seconds=0.5)
 
 
-ZERO = {"forward_bytes": 0, "streamed_bytes": 0}
+ZERO = {
+    "forward_bytes": 0,
+    "streamed_bytes": 0,
+    "lifetime": "permanent",
+    "policy": "leading",
+    "resident_layers": 2,
+    "layers": 2,
+    "wish": "all",
+}
 
 
 def made(engine=None, **options) -> tuple[DiffusionReplica, FakeEngine]:
@@ -86,9 +98,46 @@ async def state_of(replica) -> ReplicaState:
 def test_steps_are_told_and_then_the_result():
     replica, _ = made()
     *steps, last = asyncio.run(messages_of(replica, job(steps=3)))
-    assert steps == [{"step": step, "of": 3} for step in (1, 2, 3)]
+    assert [(event["step"], event["of"]) for event in steps] == [(1, 3), (2, 3), (3, 3)]
+    left_s = [event["left_s"] for event in steps]
+    assert left_s == sorted(left_s, reverse=True)
+    assert left_s[0] >= 2 * STEP_S
     result = GenerateResult.from_dict(last)
     assert (result.replica, result.images[0].seed, result.warnings) == ("one", 4, ("slow",))
+
+
+class Gated(FakeEngine):
+    """Ends the step after a preview only once that preview was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = threading.Semaphore(0)
+        self.late = 0
+
+    def draw(self, job, on_step, cancelled) -> GenerateResult:
+        def gated(step, of, *preview) -> None:
+            if step - 1 in job.preview_steps and not self.read.acquire(timeout=5.0):
+                self.late += 1
+            on_step(step, of, *preview)
+
+        return super().draw(job, gated, cancelled)
+
+
+def test_a_preview_leaves_before_the_step_after_it_ends():
+    async def run():
+        replica, engine = made(Gated)
+        seen = []
+        async for message in replica.generate(job(steps=8, partial_images=3)):
+            if preview := message.get("preview"):
+                seen.append((message["step"], preview))
+                engine.read.release()
+        return engine.late, seen
+
+    late, seen = asyncio.run(run())
+    assert late == 0
+    assert [step for step, _ in seen] == [2, 4, 6]
+    assert [(preview["image"], preview["index"]) for _, preview in seen] == [(0, 0), (0, 1), (0, 2)]
+    assert len({preview["data"] for _, preview in seen}) == 3
 
 
 def test_the_engine_is_made_and_used_on_one_thread_that_is_not_the_loop():

@@ -25,7 +25,7 @@ from offload import SimulatedCard
 from tests.deployments.conftest import APP
 from tests.deployments.fake_backend import state_of
 from tests.deployments.test_engine import config, draw, engine_of
-from tests.deployments.test_rank import one
+from tests.deployments.test_rank import ANY, one
 from tests.deployments.test_replica import FakeEngine, job, messages_of
 
 MODEL = ROOT / "deployments" / "demo" / "checkpoint"
@@ -225,11 +225,11 @@ def test_a_sleep_that_fails_leaves_the_replica_in_service():
 
 
 # --- the fleet ----------------------------------------------------------------------------------
-def test_a_sleeping_replica_is_chosen_only_when_no_awake_one_is_free():
-    asleep = one("asleep", state=State.SLEEPING, job_s=1.0)
-    slow, busy = one("slow", job_s=9.0), one("busy", state=State.BUSY, queue=1, job_s=0.1)
-    assert rank([asleep, slow, busy]) == [["slow"], ["asleep"], ["busy"]]
-    assert rank([asleep, busy]) == [["asleep"], ["busy"]]
+def test_a_sleeping_replica_is_woken_rather_than_a_long_line_joined():
+    asleep = one("asleep", 1.0, state=State.SLEEPING, wake_s=3.0)
+    short = one("short", 1.0, state=State.BUSY, queue=1, queue_s=0.5)
+    long = one("long", 1.0, state=State.BUSY, queue=2, queue_s=9.0)
+    assert rank([asleep, short, long], ANY) == [["short"], ["asleep"], ["long"]]
 
 
 class FakeHandle:

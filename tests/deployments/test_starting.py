@@ -6,6 +6,7 @@ import pytest
 
 from deployments import starting
 from deployments.config import AppConfig
+from deployments.neighbours import Node
 from deployments.stages import Stages
 from offload import CardError
 
@@ -19,6 +20,7 @@ class Made:
 
     def __init__(self, config, find, *, name, stages) -> None:
         self.environ = dict(os.environ)
+        self.find = find
 
 
 @pytest.fixture
@@ -49,6 +51,16 @@ def test_an_allocator_without_statistics_is_refused(made, monkeypatch) -> None:
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync")
     with pytest.raises(CardError, match="cudaMallocAsync"):
         made(use_gpu=True)
+
+
+def test_the_card_locks_what_the_file_allows(made, monkeypatch, tmp_path) -> None:
+    node = Node("replica", tmp_path)
+    monkeypatch.setattr(starting, "join_node", lambda name: node)
+    config = CONFIG.model_copy(update={"pin_budget": "3MiB"})
+    card = starting.make_engine(config, "replica", 0, False, Stages()).find()
+    assert card.pin_share.ask(9 << 20).num_bytes == 3 << 20
+    assert node.own.host_bytes == 9 << 20
+    node.leave()
 
 
 def test_without_a_gpu_none_is_seen(made) -> None:

@@ -127,7 +127,7 @@ def test_what_is_read_while_nothing_runs_is_refused_with_the_way_out() -> None:
 
 def test_the_engine_warms_up_under_watch(monkeypatch, caplog) -> None:
     """A pipeline whose text encoder's first layer is read from outside still draws the same."""
-    expected = draw(engine_of(config())).images[0].png
+    expected = draw(engine_of(config())).images[0].data
     attach = Residency.attach
 
     def with_a_reader(modules, **how):
@@ -146,6 +146,6 @@ def test_the_engine_warms_up_under_watch(monkeypatch, caplog) -> None:
     streamed = {"text_encoder": {"resident_layers": "none"}}
     engine = engine_of(config(components=streamed), rank=1)
     assert "text_encoder: model.language_model.layers.0.input_layernorm.weight" in caplog.text
-    assert draw(engine).images[0].png == expected
+    assert draw(engine).images[0].data == expected
     assert len(set(seen)) == 1
     assert seen[0] != 0

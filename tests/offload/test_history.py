@@ -53,7 +53,7 @@ def test_what_was_recorded_does_not_change_afterwards() -> None:
 
 def test_passes_left_count_down_from_the_last_request() -> None:
     history = History()
-    history.learn_request({"transformer": 3})
+    history.learn_request(["transformer"] * 3)
     assert [history.passes_left("transformer", done) for done in range(5)] == [3, 2, 1, 0, None]
     assert history.passes_left("vae", 0) == 0
 

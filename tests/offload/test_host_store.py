@@ -1,6 +1,5 @@
 """Guarantee: what is lent has one host copy, page-aligned, in its own layout; pins are undone."""
 
-import mmap
 import weakref
 
 import pytest
@@ -11,31 +10,11 @@ from offload import StateError
 from offload.host_store import HostStore, pieces
 from offload.survey import find_units
 from offload.unit import Unit
+from tests.offload.fake_pinner import PAGE, FakePinner
 from tests.offload.nets import S
 from tests.offload.odd_nets import OddBlock
 
-PAGE = mmap.PAGESIZE
-
-
-class FakePinner:
-    """Records what is locked; refuses from the registration number ``refuse_from`` on."""
-
-    def __init__(self, refuse_from: int | None = None, *, unlocks: bool = True) -> None:
-        self.refuse_from = refuse_from
-        self.unlocks = unlocks
-        self.asked: list[tuple[int, int]] = []
-        self.locked: dict[int, int] = {}
-
-    def register(self, address: int, num_bytes: int) -> bool:
-        self.asked.append((address, num_bytes))
-        if self.refuse_from is not None and len(self.asked) > self.refuse_from:
-            return False
-        self.locked[address] = num_bytes
-        return True
-
-    def unregister(self, address: int) -> bool:
-        del self.locked[address]
-        return self.unlocks
+ROOMY = 1 << 30
 
 
 def unit_of(module: nn.Module) -> Unit:
@@ -89,6 +68,7 @@ def test_memory_is_locked_in_pieces_that_copies_do_not_cross(monkeypatch) -> Non
     pinner = FakePinner()
     store = HostStore(pinner)
     store.host(unit)
+    store.pin([unit], 5 * PAGE)
     assert unit.host is not None
     start = unit.host.data_ptr()
     assert pinner.asked == [
@@ -108,7 +88,9 @@ def test_dropping_unlocks_exactly_what_was_locked_and_is_idempotent(monkeypatch)
     store = HostStore(pinner)
     for unit in units:
         store.host(unit)
+    store.pin(units, ROOMY)
     locked = dict(pinner.locked)
+    assert len(locked) == 2 * 4
     store.drop(units[0])
     assert len(pinner.locked) == len(locked) // 2
     assert store.store_bytes == units[1].num_bytes
@@ -127,6 +109,7 @@ def test_where_locking_is_refused_the_copy_is_there_unpinned(monkeypatch) -> Non
     pinner = FakePinner(refuse_from=1)
     store = HostStore(pinner)
     store.host(unit)
+    store.pin([unit], ROOMY)
     assert len(pinner.asked) == 2  # the first is locked, the second refused, no third try
     assert store.pinned_bytes == PAGE
     assert store.store_bytes == 3 * PAGE
@@ -140,9 +123,71 @@ def test_where_locking_is_refused_the_copy_is_there_unpinned(monkeypatch) -> Non
 def test_memory_that_the_driver_does_not_unlock_stays_mapped(unlocks: bool) -> None:
     unit, store = unit_of(nn.Linear(4, 4)), HostStore(FakePinner(unlocks=unlocks))
     store.host(unit)
+    store.pin([unit], ROOMY)
     assert unit.host is not None
     alive = weakref.ref(unit.host)
     store.drop(unit)
     assert unit.host is None
     assert (alive() is None) is unlocks
-    assert store.store_bytes == store.pinned_bytes == 0
+    assert store.store_bytes == 0
+    assert store.pinned_bytes == (0 if unlocks else PAGE)  # what the driver keeps still counts
+
+
+def test_within_a_budget_the_first_that_fit_are_locked_in_whole_pages() -> None:
+    units = [unit_of(nn.Linear(width, PAGE // 4, bias=False)) for width in (3, 2, 1)]  # pages
+    pinner = FakePinner()
+    store = HostStore(pinner)
+    for unit in units:
+        store.host(unit)
+    assert store.pinned_bytes == 0
+    store.pin(units, 5 * PAGE - 1)  # the second does not fit whole, the third does
+    assert [store.pinned_bytes_of(unit) for unit in units] == [3 * PAGE, 0, PAGE]
+    assert store.pinned_bytes == sum(pinner.locked.values()) == 4 * PAGE
+
+
+def test_another_ranking_unlocks_what_no_longer_fits_and_leaves_the_rest_alone() -> None:
+    units = [unit_of(nn.Linear(width, PAGE // 4, bias=False)) for width in (3, 2, 1)]
+    pinner = FakePinner()
+    store = HostStore(pinner)
+    for unit in units:
+        store.host(unit)
+    store.pin(units, 4 * PAGE)
+    asked = len(pinner.asked)
+    store.pin([units[2], units[1], units[0]], 4 * PAGE)
+    assert [store.pinned_bytes_of(unit) for unit in units] == [0, 2 * PAGE, PAGE]
+    assert len(pinner.asked) == asked + 1  # the last one stayed locked
+    store.drop_all()
+    assert pinner.locked == {}
+
+
+def test_what_the_driver_refuses_leaves_its_part_to_the_next() -> None:
+    units = [unit_of(nn.Linear(width, PAGE // 4, bias=False)) for width in (2, 2)]
+
+    class FirstRefused(FakePinner):
+        def register(self, address: int, num_bytes: int) -> bool:
+            return super().register(address, num_bytes) and len(self.asked) > 1
+
+    store = HostStore(FirstRefused())
+    for unit in units:
+        store.host(unit)
+    store.pin(units, 2 * PAGE)
+    assert [store.pinned_bytes_of(unit) for unit in units] == [0, 2 * PAGE]
+
+
+def test_what_the_driver_does_not_unlock_is_counted_against_the_budget() -> None:
+    units = [unit_of(nn.Linear(2, PAGE // 4, bias=False)) for _ in range(2)]
+    store = HostStore(FakePinner(unlocks=False))
+    for unit in units:
+        store.host(unit)
+    store.pin(units[:1], 2 * PAGE)
+    store.pin(units[::-1], 2 * PAGE)  # the first should go, and does not
+    assert [store.pinned_bytes_of(unit) for unit in units] == [2 * PAGE, 0]
+    assert store.pinned_bytes == 2 * PAGE
+
+
+def test_without_a_pinner_nothing_is_locked() -> None:
+    unit, store = unit_of(nn.Linear(4, 4)), HostStore()
+    store.host(unit)
+    store.pin([unit], ROOMY)
+    assert not store.can_pin
+    assert store.pinned_bytes == store.pinned_bytes_of(unit) == 0

@@ -1,6 +1,7 @@
 """Permanent sets add up; forward sets and windows take turns. A plan is this arithmetic."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -79,6 +80,24 @@ def test_the_peak_is_every_standing_set_and_the_largest_running_one() -> None:
     assert both.peak_bytes == 17 + 54
     assert both.fits
     assert not ResidencyPlan(components=(first, second), budget=budget(70)).fits
+
+
+def test_what_is_held_through_a_gap_counts_for_whatever_runs_in_it() -> None:
+    first = plan("a", (10, F), [(5, F), (9, S)], activation_bytes=3)
+    held = replace(first, gap_components=("b",))
+    second = plan("b", (20, F), [])
+    for one, through in ((first, 0), (held, 24), (replace(held, held_through_gaps=False), 0)):
+        both = ResidencyPlan(components=(one, second), budget=budget(100))
+        assert both.through_bytes_of(second) == through  # no activations: it does not run
+        assert both.running_bytes_of(second) == 20 + through
+        assert both.running_bytes_of(one) == 27
+        assert both.peak_bytes == max(27, 20 + through)
+
+
+def test_a_streamed_layer_that_is_not_used_has_no_place_in_the_window() -> None:
+    one = plan("a", (0, F), [(5, S), (90, S), (6, S)])
+    layers = (one.layers[0], replace(one.layers[1], used=False), one.layers[2])
+    assert replace(one, layers=layers).window_bytes == 11
 
 
 def test_each_permanent_unit_is_an_allocation_and_each_run_has_two() -> None:

@@ -1,15 +1,17 @@
 """What the planner chooses, held against cases worked out by hand and against the mission's."""
 
+import statistics
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from offload.errors import DoesNotFitError, SpecError
+from offload.explanation import predicted
 from offload.facts import Budget, CardFacts, ComponentFacts
 from offload.plan import Lifetime, Policy
 from offload.planner import plan_residency
-from offload.report import predicted
 from offload.sizes import GIB, MIB
 from offload.spec import ResidencySpec
 from tests.offload.facts_kit import (
@@ -157,11 +159,11 @@ def test_why_says_what_was_chosen_what_more_needs_and_what_is_left() -> None:
     made = plan(facts, 62, all="all")
     assert made["te"].why == (
         "2 of 4 layers and the trunk stay on the card (20 B), 2 are on the card while it runs "
-        "(20 B); the next faster choice would need 8 B more; 2 B of the budget are left"
+        "(20 B); the next larger choice would need 8 B more; 2 B of the budget are left"
     )
     roomy = plan(facts, 85, all="all")
     assert roomy["te"].why == (
-        "4 of 4 layers and the trunk stay on the card (40 B); no other choice would be faster; "
+        "4 of 4 layers and the trunk stay on the card (40 B); no other choice would be better; "
         "5 B of the budget are left"
     )
 
@@ -188,24 +190,86 @@ def test_equal_inputs_give_equal_plans() -> None:
     assert made[0] == made[1]
 
 
-def test_four_components_of_sixty_layers_take_under_half_a_second() -> None:
+@pytest.mark.parametrize("compute_s", [0.0, 0.002, 0.01])
+def test_four_components_of_120_layers_take_under_a_second(compute_s: float) -> None:
     facts = [
         component(
             f"transformer_{i}",
-            {"blocks": [(100 + 7 * (k * k % 11)) * MIB for k in range(60)]},
+            {"blocks": [(100 + 7 * (k * k % 11)) * MIB for k in range(120)]},
             trunk_bytes=100 * MIB,
-            compute_s=0.002,
-            passes=10,
+            compute_s=compute_s * (i + 1),
+            passes=passes,
         )
-        for i in range(4)
+        for i, passes in enumerate((1, 10, 10, 1))
     ]
-    half = budget(sum(one.weight_bytes for one in facts) // 2, copy_bytes_per_s=25e9)
+    everything = sum(one.weight_bytes for one in facts)
 
-    def took_s() -> float:
+    def took_s(share: float) -> float:
+        room = budget(int(everything * share), copy_bytes_per_s=25e9)
         began_s = time.process_time()
-        assert plan_residency(ResidencySpec(), facts, half).fits
+        assert plan_residency(ResidencySpec(), facts, room).fits
         return time.process_time() - began_s
 
-    # A tracer (coverage) multiplies the time of Python code. One quiet run of three is enough.
-    limit_s = 0.5 if sys.gettrace() is None else 5.0
-    assert any(took_s() < limit_s for _ in range(3))
+    # A tracer (coverage) multiplies the time of Python code, and so does a busy machine for a
+    # while: of each budget the quicker of two counts.
+    limit_s = 1.0 if sys.gettrace() is None else 10.0
+    seconds = sorted(min(took_s(share), took_s(share)) for share in (0.2, 0.4, 0.6, 0.8))
+    print(f"median {statistics.median(seconds):.3f} s, most {seconds[-1]:.3f} s")
+    assert seconds[-1] < limit_s
+
+
+# --- what a usual request needs ------------------------------------------------------------------
+def test_a_layer_that_is_not_used_gets_no_memory() -> None:
+    vision = [layer(f"v.{i}", "v", 50, uses=0) for i in range(3)]
+    text = [layer(f"t.{i}", "t", 10) for i in range(4)]
+    trunk = layer("trunk", None, 5)
+    facts = ComponentFacts(name="te", group="other", trunk=trunk, layers=(*vision, *text))
+    made = plan(facts, 45)["te"]
+    assert lifetimes(made) == "P SSSPPPP"
+    assert made.window_bytes == 0
+    assert made.why.startswith(
+        "4 of 7 layers and the trunk stay on the card (45 B), "
+        "3 are not used by a usual request (150 B); "
+    )
+    # Counts run over used layers in order: two of four, not of seven.
+    assert lifetimes(plan(facts, 45 - 20 + 20, te={"lifetime": "forward"})["te"]) == "F SSSFFFF"
+
+
+def test_a_fixed_set_is_held_though_it_is_not_used() -> None:
+    unused = tuple(layer(f"v.{i}", "v", 50, uses=0) for i in range(2))
+    facts = ComponentFacts(name="te", group="other", trunk=layer("trunk", None, 5), layers=unused)
+    assert lifetimes(plan(facts, 200, te="all")["te"]) == "P PP"
+
+
+# --- gaps ----------------------------------------------------------------------------------------
+def taking_turns(num_gaps: int) -> list[ComponentFacts]:
+    """A network that runs before and after another one, ``num_gaps`` times."""
+    return [
+        component("dit", {"b": [10] * 4}, passes=num_gaps + 1, gaps=(("control",),) * num_gaps),
+        component("control", {"b": [10] * 2}, passes=num_gaps),
+    ]
+
+
+def test_what_is_lent_is_held_through_its_gaps_where_there_is_room() -> None:
+    forward = {"resident_layers": "all", "lifetime": "forward"}
+    made = plan(taking_turns(3), 60, all=forward)
+    assert made["dit"].held_through_gaps
+    assert made["dit"].gap_components == ("control",)
+    assert made.peak_bytes == 40 + 20  # while control runs, both are there
+    assert predicted(made, taking_turns(3))["h2d_bytes"] == 40 + 20
+
+
+def test_what_is_lent_leaves_in_its_gaps_where_there_is_none() -> None:
+    forward = {"resident_layers": "all", "lifetime": "forward"}
+    made = plan(taking_turns(3), 59, all=forward)
+    assert not made["dit"].held_through_gaps
+    assert made.peak_bytes == 40
+    assert predicted(made, taking_turns(3))["h2d_bytes"] == 4 * 40 + 20
+
+
+def test_components_that_run_in_each_others_gaps_both_count_in_both() -> None:
+    first, second = taking_turns(2)
+    facts = [first, replace(second, gaps=(("dit",),))]
+    made = plan(facts, 60, all={"resident_layers": "all", "lifetime": "forward"})
+    assert [made.running_bytes_of(one) for one in made.components] == [60, 60]
+    assert made.warnings == ()

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload.errors import DoesNotFitError
+from offload.explanation import predicted
 from offload.facts import ComponentFacts, UnitFacts
 from offload.plan import Lifetime, Policy, ResidencyPlan
 from offload.planner import plan_residency
-from offload.report import predicted
 from offload.selection import resident_indices
 from offload.spec import ComponentSpec, ResidencySpec
 from tests.offload.facts_kit import budget, component, layer, plan
@@ -25,7 +25,7 @@ def peak_by_hand(made: ResidencyPlan) -> int:
     standing, running = 0, [0]
     for one in made.components:
         sizes = {life: [u.num_bytes for u in one.units if u.lifetime is life] for life in Lifetime}
-        streamed = sizes[S]
+        streamed = [unit.num_bytes for unit in one.streamed if unit.used]
         width = min(one.window, len(streamed))
         windows = [sum(streamed[i : i + width]) for i in range(len(streamed) - width + 1)]
         standing += sum(sizes[P]) + one.buffer_bytes

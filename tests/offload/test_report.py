@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from offload.explanation import explain, predicted
 from offload.plan import ResidencyPlan
 from offload.planner import plan_residency
 from offload.report import (
@@ -13,10 +14,8 @@ from offload.report import (
     HostReport,
     RequestUsage,
     Snapshot,
-    explain,
     placement_line,
     plan_to_dict,
-    predicted,
     readiness_line,
 )
 from offload.sizes import GIB
@@ -201,6 +200,7 @@ def test_a_requests_totals_are_the_sums_of_its_components() -> None:
         "arming_s": 0.5,
         "wasted_bytes": 0,
         "on_the_spot": 0,
+        "prefetched": 0,
         "passes": 1,
     }
     assert (data["peak_bytes"], data["seconds"]) == (99, 4.0)

@@ -1,6 +1,7 @@
 """Predicted times follow the engine: one link, gates, a window. Rate 1000 B/s, times by hand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -171,6 +172,42 @@ def test_without_compute_times_time_is_transfer_time() -> None:
     assert ahead.h2d_bytes == 1000 + 100 + 3 * 900
     assert ahead.request_s == pytest.approx(380.0)
     assert ahead.compute_s == 0
+
+
+def test_the_first_pass_has_seconds_of_its_own() -> None:
+    facts = component("c", {"blocks": [int(RATE)] * 2}, compute_s=1.0, passes=3)
+    slow = tuple(replace(one, first_s=5.0) for one in facts.layers)
+    facts = replace(facts, layers=slow, trunk=replace(facts.trunk, first_s=2.0, compute_s=0.5))
+    ahead = predict(facts, planned(facts, [P, P]), RATE)
+    assert ahead.compute_s == ahead.request_s == 2 + 10 + 2 * (0.5 + 2)
+    # there at 1 and 2: hidden behind the trunk's two seconds
+    assert predict(facts, planned(facts, [F, F]), RATE).request_s == ahead.compute_s
+
+
+def test_what_is_dropped_in_gaps_arrives_once_a_run() -> None:
+    facts = component(
+        "c",
+        {"blocks": [int(RATE)] * 3},
+        trunk_bytes=int(RATE),
+        compute_s=0.25,
+        passes=5,
+        gaps=(("d",), ("d",)),
+    )
+    held = planned(facts, [F] * 3, trunk=F)
+    assert predict(facts, held, RATE).h2d_bytes == 4 * RATE
+    dropped = predict(facts, replace(held, held_through_gaps=False), RATE)
+    assert dropped.h2d_bytes == 3 * 4 * RATE
+    # Runs of 2, 2 and 1 passes: four seconds of copies, the last layer, and passes of 0.75.
+    assert dropped.request_s == pytest.approx(3 * (4 + 0.25) + 2 * 0.75)
+    streamed = replace(planned(facts, [S] * 3), held_through_gaps=False)
+    assert predict(facts, streamed, RATE).h2d_bytes == 5 * 3 * RATE
+
+
+def test_the_second_run_computes_like_later_passes() -> None:
+    facts = component("c", {"blocks": [int(RATE)]}, compute_s=1.0, passes=2, gaps=(("d",),))
+    facts = replace(facts, layers=(replace(facts.layers[0], first_s=7.0),))
+    dropped = replace(planned(facts, [F]), held_through_gaps=False)
+    assert predict(facts, dropped, RATE).request_s == pytest.approx((1 + 7) + (1 + 1))
 
 
 # --- against recurrences written down independently ------------------------------------------

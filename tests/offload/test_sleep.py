@@ -6,6 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -466,6 +467,7 @@ USES: dict[str, Callable[[Net, Residency], object]] = {
     "load_weights": lambda net, residency: residency.load_weights([]),
     "iter_weights": lambda net, residency: list(residency.iter_weights()),
     "demote": lambda net, residency: residency.demote("net"),
+    "apply": lambda net, residency: residency.apply(residency.plan),
 }
 
 
@@ -577,6 +579,11 @@ def look(net: Net, residency: Residency) -> None:
         net(tokens(1))
 
 
+def measure(net: Net, residency: Residency) -> None:
+    with residency.measuring(), residency.request():
+        net(tokens(1))
+
+
 def draw(net: Net, residency: Residency) -> None:
     with residency.request():
         net(tokens(1)), net.encode(picture(1)), net.decode(picture(1))
@@ -587,31 +594,33 @@ def attach_again(net: Net, residency: Residency) -> None:
         Residency.attach({"net": net}, card=residency.card)
 
 
-def ask_usage(net: Net, residency: Residency) -> None:
-    with residency.request():
-        net(tokens(1))
-        assert residency.usage_of("net").passes == 1
-
-
 SHIFTED = [("net.shift", torch.ones(8)), ("net.blocks.0.up.bias", torch.ones(16))]
 
+
+def apply_to_what_is_lent(net: Net, residency: Residency) -> None:
+    """Another plan releases what that plan does not keep, and nothing else."""
+    layers = residency.plan["net"].layers
+    other = {P: P, F: S, S: F}
+    changed = tuple(replace(layer, lifetime=other[layer.lifetime]) for layer in layers)
+    component = replace(residency.plan["net"], layers=changed)
+    residency.apply(replace(residency.plan, components=(component,)))
+
+
 PUBLIC: dict[str, Callable[[Net, Residency], object]] = {
+    "apply": apply_to_what_is_lent,
     "attach": attach_again,
-    "check_thread": lambda net, residency: residency.check_thread(),
     "demote": lambda net, residency: residency.demote("net"),
-    "failed": lambda net, residency: residency.failed("net", "forward"),
+    "failed_in": lambda net, residency: residency.failed_in,
     "iter_weights": lambda net, residency: list(residency.iter_weights()),
     "load_weights": lambda net, residency: residency.load_weights(SHIFTED),
-    "make_room": lambda net, residency: residency.make_room(residency._components["net"]),
+    "measuring": measure,
     "outside_reads": look,
-    "refresh": lambda net, residency: residency.refresh(residency._components["net"]),
+    "plan": lambda net, residency: residency.plan,
     "request": draw,
     "request that fails": fail,
     "request that is interrupted": interrupt,
-    "scope": lambda net, residency: residency.scope().__class__,
     "snapshot": lambda net, residency: residency.snapshot().to_dict(),
     "suspended": suspend,
-    "usage_of": ask_usage,
     "wake": lambda net, residency: residency.wake(),
 }
 
@@ -622,7 +631,7 @@ def permanent_places(net: Net) -> dict[str, int]:
 
 @any_plan
 @pytest.mark.parametrize("call", PUBLIC.values(), ids=PUBLIC.keys())
-def test_no_public_call_but_sleep_and_detach_releases_a_permanent_unit(
+def test_no_public_call_but_apply_sleep_and_detach_releases_a_permanent_unit(
     call, lifetimes, attach: Attach
 ) -> None:
     net = make_net()

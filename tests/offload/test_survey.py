@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from offload import StateError, survey_component
-from offload.survey import find_units, storage_key
+from offload.survey import find_units, storage_key, survey_components
 from tests.offload.odd_nets import (
     ODD,
     FusedViews,
@@ -259,11 +259,12 @@ def test_the_survey_moves_nothing(name: str) -> None:
     }
 
 
-def test_weights_that_are_not_loaded_are_refused_by_name() -> None:
+def test_weights_that_are_not_loaded_are_surveyed_alike_and_refused_where_they_are_placed() -> None:
     with torch.device("meta"):
         root = Lumps(blocks=lumps(8, 8))
+    assert survey_component(root, "net") == survey_component(Lumps(blocks=lumps(8, 8)), "net")
     with pytest.raises(StateError, match=r"blocks\.0\.weight is on the meta device; load"):
-        survey_component(root, "net")
+        survey_components({"net": root}, {})
 
 
 @pytest.mark.parametrize(

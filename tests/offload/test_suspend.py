@@ -11,6 +11,7 @@ from torch import nn
 
 from offload import Residency, StateError
 from offload.guards import OWNED
+from tests.offload.adapters import add
 from tests.offload.conftest import Attach
 from tests.offload.nets import F, Net, P, S, make_net, plan_for, tokens, virtual_card
 
@@ -219,3 +220,37 @@ def test_an_error_inside_takes_the_modules_back_with_what_was_changed(attach: At
     with residency.request() as usage:
         assert torch.equal(net(tokens(1)), plain(tokens(1)))
     assert usage.components["net"].copied_bytes > 0  # managed again
+
+
+@any_plan
+def test_an_adapter_lies_beside_the_weight_that_it_may_be_merged_into(
+    lifetimes, attach: Attach
+) -> None:
+    """On a card two devices would meet otherwise; its own changes are kept."""
+    net = make_net()
+    plain = copy.deepcopy(net)
+    residency = attach({"net": net}, plan_for({"net": net}, lifetimes))
+    for module in (net, plain):
+        for block in range(3):
+            add(module, block)
+    assert torch.equal(net(tokens(1)), plain(tokens(1)))
+    places = {p: p.data_ptr() for block in net.blocks[:3] for p in adapter_of(block)}
+    with residency.suspended():
+        for block in net.blocks[:3]:
+            on_card = on_the_card(residency, block.up.base_layer.weight)
+            assert [on_the_card(residency, p) for p in adapter_of(block)] == [on_card] * 2
+        net.blocks[1].up.down.mul_(2)
+    plain.blocks[1].up.down.mul_(2)
+    assert {p: p.data_ptr() for p in places} == places
+    assert torch.equal(net(tokens(2)), plain(tokens(2)))
+
+
+def adapter_of(block: nn.Module) -> list[nn.Parameter]:
+    return [block.get_parameter("up.down"), block.get_parameter("up.up")]
+
+
+def on_the_card(residency: Residency, weight: torch.Tensor) -> bool:
+    """Whether it lies in memory that the card handed out."""
+    held = residency._assemblies["net"].permanent.values()
+    starts = {memory.untyped_storage().data_ptr() for memory in held}
+    return weight.untyped_storage().data_ptr() in starts

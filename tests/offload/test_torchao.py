@@ -25,7 +25,7 @@ from offload import (
 from offload.assembly import _move_whole
 from offload.facts import aligned
 from offload.plan import Lifetime
-from offload.report import explain
+from offload.explanation import explain
 from offload.survey import find_units
 from offload.unit import Unit
 from tests.offload.conftest import Attach

@@ -18,9 +18,11 @@ class FakeMpsEvent:
     def __init__(self, mps: "FakeMps") -> None:
         self.mps = mps
         self.done = False
+        self.at_ms = 0.0
 
     def record(self) -> None:
         self.done = False
+        self.at_ms = self.mps.now_ms
         self.mps.open.append(self)
 
     def query(self) -> bool:
@@ -29,12 +31,18 @@ class FakeMpsEvent:
     def synchronize(self) -> None:
         self.mps.synchronize()
 
+    def elapsed_time(self, end: "FakeMpsEvent") -> float:
+        assert self.done
+        assert end.done
+        return end.at_ms - self.at_ms
+
 
 class FakeMps:
     """Counts bytes and calls; stands in for ``torch.mps``."""
 
     def __init__(self) -> None:
         self.allocated, self.driver = 0, 0
+        self.now_ms = 0.0
         self.open: list[FakeMpsEvent] = []
         self.log: list[str] = []
 
@@ -57,7 +65,6 @@ class FakeMps:
         self.log.append("empty cache")
 
     def Event(self, *, enable_timing: bool) -> FakeMpsEvent:
-        assert not enable_timing
         return FakeMpsEvent(self)
 
     def empty(self, num_bytes: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -128,3 +135,27 @@ def test_the_cache_is_emptied_behind_the_last_command(card, mps):
     card.empty_cache()
     card.synchronize()
     assert mps.log == ["synchronize", "empty cache", "synchronize"]
+
+
+def test_laps_are_the_devices_own_and_the_host_waits_once(card, mps):
+    moments = []
+    for at_ms in (0.0, 2.0, 5.0):
+        mps.now_ms = at_ms
+        moments.append(card.moment())
+    assert mps.log == []
+    assert card.laps(moments) == [pytest.approx(0.002), pytest.approx(0.003)]
+    assert mps.log == ["synchronize"]
+    assert card.laps([]) == []
+
+
+def test_while_activations_are_watched_every_new_tensor_notes_the_peak(card, mps):
+    card.allocate(1024, "net/forward")
+    with card.watching_activations():
+        mps.allocated += 4096  # as the operation that follows takes it
+        x = torch.zeros(1024)
+        mps.allocated -= 4096
+    del x
+    assert card.usage().peak_bytes == 1024 + 4096
+    assert card.activation_peak_bytes() == 4096
+    card.reset_peak()
+    assert card.activation_peak_bytes() == 0
