@@ -30,8 +30,8 @@ logger = logging.getLogger("ray.serve")
 
 def build_app(config: AppConfig) -> Application:
     """The application of one Serve file."""
-    check_model(config)
     ApiKeys.of(config.server)  # read again by the driver; here a mistake stops the start
+    check_model(config)
     return bind(config)
 
 

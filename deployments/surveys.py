@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from deployments.architectures import Architecture, find_architecture, shipped_names
 from deployments.config import AppConfig, ModelConfig
 from deployments.errors import ConfigError, ModelError
+from deployments.estimates import with_estimates
 from deployments.loading import INDEX_NAME, is_hub_name
 from deployments.paths import resolve
 from deployments.serve_file import read_serve_file
@@ -106,13 +107,13 @@ def read_config(named: str) -> AppConfig:
 
 
 def _with_known(facts: tuple[ComponentFacts, ...], config: AppConfig) -> tuple[ComponentFacts, ...]:
-    """With what the Serve file says of activations and passes."""
+    """With what the Serve file says of activations and passes, and else with estimates."""
     given = config.activation_bytes
     return tuple(
-        replace(one, activation_source="the Serve file")
+        replace(one, activation_source="the Serve file", activation_with=())
         if given.keys() & {one.name, one.group, "all"}
         else one
-        for one in with_known(facts, given, config.passes)
+        for one in with_known(with_estimates(facts, config), given, config.passes)
     )
 
 

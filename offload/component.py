@@ -203,7 +203,8 @@ class Component:
         self.passing = None
         assert passing is not None
         self.owner.listener.pass_ends(self.name)
-        history.learn(passing.kind, passing.recorder.finished())
+        if self.lends or self._sees_units:  # else no call of a unit was noticed
+            history.learn(passing.kind, passing.recorder.finished())
         done = self.owner.usage_of(self.name).passes
         if history.passes_left(self.name, done) == 0 or self._is_dropped_after(done):
             self.end_run()  # its last run in a request like this one, or the last before a gap

@@ -59,4 +59,6 @@ def test_every_answer_is_described(label, mode):
         seen.add(case.call_and_validate(checks=CHECKS).status_code)
 
     answers()
-    assert 200 in seen or "{" in label or mode is GenerationMode.NEGATIVE  # no id is right by chance
+    assert (
+        200 in seen or "{" in label or mode is GenerationMode.NEGATIVE
+    )  # no id is right by chance

@@ -211,3 +211,19 @@ def test_any_sequence_of_plans_between_requests(data: st.DataObject) -> None:
             assert store_bytes(residency) == host_bytes(plan)
         residency.detach()
         assert card.usage().allocated_bytes == 0
+
+
+def test_what_was_not_watched_while_it_was_permanent_is_expected_in_its_declared_order(
+    attach: Attach,
+) -> None:
+    """Layers of a permanent component have no hook: that they were not seen teaches nothing."""
+    net = make_net(side=0)
+    former = plan_for({"net": net}, [P])
+    residency = attach({"net": net}, former, virtual_card(former.peak_bytes))
+    for _ in range(2):
+        net(tokens(1))
+    residency.apply(other_plan(former, [S]))
+    with residency.request() as usage:
+        net(tokens(1))
+    assert usage.components["net"].on_the_spot == 0
+    assert usage.components["net"].copied_bytes > 0
