@@ -12,7 +12,7 @@ WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 300 -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check lint format types spelling sizes coverage pytest wheel clean
+.PHONY: help install serve test soak check lint format types spelling sizes coverage pytest wheel clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -35,6 +35,9 @@ test: lint spelling sizes  ## lint, types, spelling, file sizes, coverage of the
 	@$(MAKE) --no-print-directory types coverage >$(CHECKS) 2>&1 & checks=$$!; \
 	$(MAKE) --no-print-directory pytest; tests=$$?; \
 	wait $$checks || { cat $(CHECKS); echo "types or coverage failed, see above"; exit 1; }; exit $$tests
+
+soak: $(STAMP)  ## 500 requests of every kind while five replicas are killed; not part of test
+	OMP_NUM_THREADS=1 $(BIN)/python -m scripts.soak --requests 500 --kills 5
 
 check: lint types spelling sizes
 

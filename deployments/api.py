@@ -16,6 +16,7 @@ from deployments.body_limit import BodyLimit, HeadLimit
 from deployments.config import AppConfig
 from deployments.description import DescribedApi, errors
 from deployments.errors import (
+    HTTP_CODES,
     INVALID,
     ErrorAnswer,
     JobError,
@@ -31,8 +32,6 @@ from deployments.schema import describe
 from deployments.status_api import status_routes
 from deployments.version import version
 
-# Of what is refused before any route of ours sees it.
-HTTP_CODES = {400: "invalid_value", 405: "method_not_allowed", 413: "request_too_large"}
 logger = logging.getLogger(__name__)
 
 

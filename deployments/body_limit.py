@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.errors import INVALID, ErrorAnswer
+from deployments.errors import HTTP_CODES, INVALID, ErrorAnswer
 
 MAX_BODY_BYTES = 64 << 20  # pictures to edit, all together
 MAX_JSON_BYTES = 1 << 20
@@ -28,7 +28,7 @@ class HeadLimit:
                 status=431,
                 message=f"path, query and headers are over the limit of {MAX_HEAD_BYTES} bytes",
                 type=INVALID,
-                code="head_too_large",
+                code=HTTP_CODES[431],
             )
             app = JSONResponse(answer.body, answer.status)
         await app(scope, receive, send)

@@ -153,5 +153,7 @@ def _cause(error: RayError) -> Exception:
     cause = error.cause if isinstance(error, RayTaskError) else None
     if isinstance(cause, Exception):
         return cause
-    logger.error("a job ended in an error of Ray's: %s", error)  # with its traceback: not to clients
+    logger.error(
+        "a job ended in an error of Ray's: %s", error
+    )  # with its traceback: not to clients
     return JobFailed(f"the job was lost ({type(error).__name__}); send the request again")

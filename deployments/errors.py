@@ -118,6 +118,13 @@ _REFUSALS = (JobError, NotAuthorized, Overloaded, ReplicaNotFound)  # nothing wa
 # The openai client repeats 408, 409, 429 and 5xx by itself. A job that ran once would run again.
 NO_RETRY = {"x-should-retry": "false"}
 INVALID, SERVER = "invalid_request_error", "server_error"
+# Status -> code of what is refused before any route of ours sees it; others are not_found.
+HTTP_CODES = {
+    400: "invalid_value",
+    405: "method_not_allowed",
+    413: "request_too_large",
+    431: "head_too_large",
+}
 INTERNAL = "internal_error"  # the code of an error nobody foresaw
 
 # First match wins: kind, status, type, code, headers.

@@ -17,15 +17,26 @@ NUM_ROUTED = 10_000  # requests that may wait for a turn at once; none keeps ano
 
 
 class FleetRouter(RequestRouter):  # type: ignore[misc]  # Ray's classes carry no types
-    """Sends a job where the line says, or a call to the replica that it is for.
-
-    Requests are matched to replicas one by one: with Ray's first-in-first-out mixin a free replica
-    would go to the oldest request, whichever replica that one is meant for.
-    """
+    """Sends a job where the line says, or a call to the replica that it is for."""
 
     @property
     def max_num_routing_tasks(self) -> int:
         return NUM_ROUTED
+
+    def _fulfill_next_pending_request(
+        self, replica: RunningReplica, request_metadata: Any = None
+    ) -> None:
+        """The request that was routed has its replica, and no other one.
+
+        Ray's mixin gives it to the oldest request, whichever replica that one is meant for. Ray's
+        base matches by an id that all calls from one request share: of two, one would hang.
+        """
+        for pending in self._pending_requests_to_fulfill:
+            if pending.metadata is request_metadata and not pending.future.done():
+                self._record_queue_wait_time(pending)
+                self._remove_pending_request_from_indices(pending)
+                pending.future.set_result(replica)
+                return
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         super().update_replicas(replicas)

@@ -26,9 +26,7 @@ def event_text(event: dict[str, Any]) -> str:
     return f"{name}data: {json.dumps(event)}\n\n"
 
 
-async def begun(
-    events: AsyncGenerator[dict[str, Any]], request_id: str = ""
-) -> StreamingResponse:
+async def begun(events: AsyncGenerator[dict[str, Any]], request_id: str = "") -> StreamingResponse:
     """An answer that streams ``events``; what fails before the first one is still an error answer.
 
     Its headers leave with the first event, or with the first ping.

@@ -115,7 +115,7 @@ class _MasksOfTheHost(TorchFunctionMode):
 
 def estimate(scene: Scene) -> dict[str, Any]:
     """The content of the file."""
-    model = ModelConfig(name=MODEL, component_dtypes=WIDE)  # type: ignore[arg-type]  # it checks
+    model = ModelConfig(name=MODEL, component_dtypes=WIDE)
     modules: dict[str, Any] = build_modules(model, {}, find_architecture(model).folder)
     whole = count(modules, scene)
     modules["vae"].enable_tiling()

@@ -98,7 +98,7 @@ def start_up(client: httpx.Client) -> str:
     config = read_serve_file("configs/quickstart.yaml").config
     config = config.model_copy(update={"cards": config.cards.model_copy(update={"gpu": "never"})})
     began = time.perf_counter()
-    serve.run(build_app(config), name="tenure", route_prefix="/", _blocking=False)
+    serve.run(build_app(config), name="tenure", route_prefix="/")
     wait_for("/ready", lambda: client.get("/ready").status_code == 200)
     marks = [time.perf_counter() - began]
     for _ in range(2):

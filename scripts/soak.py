@@ -2,9 +2,9 @@
 
     python -m scripts.soak --requests 500 --kills 5
 
-Serves the quickstart on simulated cards of this machine. Every request has one end that it must come
-to; the driver's counts must be the clients' own; afterwards each card holds its permanent set and
-nothing else, each replica takes no more memory than before, and a seed draws the same picture.
+Serves the quickstart on simulated cards of this machine. Every request has one end that it must
+come to; the driver's counts must be the clients' own; afterwards each card holds its permanent set
+and nothing else, each replica takes no more memory than before, and a seed draws the same picture.
 """
 
 import argparse
@@ -12,7 +12,8 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -22,7 +23,7 @@ from deployments.app import build_app
 from deployments.errors import OUTCOMES
 from deployments.serve_file import read_serve_file
 from scripts.local_serve import local_serve
-from scripts.soak_clients import IMAGES, LONG, Clients, Ended
+from scripts.soak_clients import LONG, Clients, Ended
 from scripts.soak_fleet import Resting, ServedFleet, resting
 from scripts.soaked import Soaked
 
@@ -40,27 +41,27 @@ WARM_UPS = (
 
 
 async def soak(url: str, *, num_requests: int, kills: int, seed: int = 1) -> Soaked:
-    """Against a server whose replicas run on this machine, on the cluster that this process is in."""
+    """Against a server on this machine, whose cluster this process is part of."""
     began_s = time.monotonic()
     async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S) as http:
-        fleet, rng = ServedFleet(http), random.Random(seed)
-        drawn, before = await settled(http, fleet, await fleet.at_rest(CARDS))
-        then = await fleet.totals()
-        ended: list[Ended] = []
-        killed: list[str] = []
-        for numbers in shares(num_requests, kills):
-            ids = [f"soak-{seed}-{number}" for number in numbers]
-            ended += await one_round(Clients(http), fleet, ids, rng, killed)
-            replicas = await fleet.at_rest(CARDS, gone=killed)
-        now = await fleet.totals()
-        again, after = await settled(http, fleet, replicas)
+        run = Soak(http, random.Random(seed))
+        then = await run.fleet.totals()
+        drawn, before = await run.settle()
+        *killing, quiet = shares(num_requests, kills)
+        for numbers in killing:
+            await run.round(numbers, run.kill)
+        _, between = await run.settle()
+        await run.round(quiet, run.wait)
+        again, after = await run.settle()
+        now = await run.fleet.totals()
     requests, once = now["requests"], then["requests"]
     return Soaked(
-        ended=tuple(ended),
+        ended=tuple(run.ended),
         counted={outcome: requests[outcome] - once[outcome] for outcome in OUTCOMES},
         before=before,
+        between=between,
         after=after,
-        killed=tuple(killed),
+        killed=tuple(run.killed),
         retried=now["retried"] - then["retried"],
         same_pictures=drawn == again,
         seconds=time.monotonic() - began_s,
@@ -68,49 +69,56 @@ async def soak(url: str, *, num_requests: int, kills: int, seed: int = 1) -> Soa
 
 
 def shares(num_requests: int, kills: int) -> list[range]:
-    """The requests of each round: as many rounds as replicas are killed."""
-    ends = [num_requests * part // kills for part in range(kills + 1)]
-    return [range(*pair) for pair in zip(ends, ends[1:], strict=False)]
+    """The requests of each round that kills a replica, and last the half that kills none."""
+    ends = [num_requests // 2 * part // kills for part in range(kills + 1)]
+    return [*(range(*pair) for pair in pairwise(ends)), range(ends[-1], num_requests)]
 
 
-async def one_round(
-    clients: Clients, fleet: ServedFleet, ids: Sequence[str], rng: random.Random, killed: list[str]
-) -> list[Ended]:
-    """Every request of it, and one replica killed once a third of them has ended."""
-    places = asyncio.Semaphore(CLIENTS)
-    ended: list[Ended] = []
-    third = asyncio.Event()
+class Soak:
+    """The steps of one soak, and what has ended so far."""
 
-    async def one(request_id: str, own: random.Random) -> None:
-        async with places:
-            ended.append(await clients.one(request_id, own))
-        if 3 * len(ended) >= len(ids):
-            third.set()
+    def __init__(self, http: httpx.AsyncClient, rng: random.Random) -> None:
+        self.fleet = ServedFleet(http)
+        self.ended: list[Ended] = []
+        self.killed: list[str] = []
+        self._http = http
+        self._clients = Clients(http)
+        self._rng = rng
 
-    async def kill() -> None:
-        await third.wait()
-        killed.append(await fleet.kill_one())
+    async def round(self, numbers: range, act: Callable[[], Awaitable[None]]) -> None:
+        """These requests, a few at a time; ``act`` happens once a third of them has ended."""
+        places = asyncio.Semaphore(CLIENTS)
+        third = asyncio.Event()
+        until = len(self.ended) + len(numbers) / 3
 
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(kill())
-        for request_id in ids:
-            tasks.create_task(one(request_id, random.Random(rng.random())))
-    return ended
+        async def one(number: int, rng: random.Random) -> None:
+            async with places:
+                self.ended.append(await self._clients.one(f"soak-{number}", rng))
+            if len(self.ended) >= until:
+                third.set()
 
+        async with asyncio.TaskGroup() as tasks:
+            for number in numbers:
+                tasks.create_task(one(number, random.Random(self._rng.random())))
+            await third.wait()
+            await act()
 
-async def settled(
-    http: httpx.AsyncClient, fleet: ServedFleet, replicas: Sequence[dict[str, Any]]
-) -> tuple[dict[str, Any], dict[str, Resting]]:
-    """By card: the picture of one seed, and what its replica holds once it has drawn a few."""
-    pictures = {}
-    for replica in replicas:
-        headers = {"X-Tenure-Replica": replica["id"]}
-        for body in WARM_UPS:
-            answer = await http.post(IMAGES, json=body, headers=headers)
-            answer.raise_for_status()
-        pictures[replica["card"]["name"]] = answer.json()["data"]
-    rested = await fleet.at_rest(CARDS)
-    return pictures, await asyncio.to_thread(resting, rested)
+    async def kill(self) -> None:
+        self.killed.append(await self.fleet.kill_one())
+
+    async def wait(self) -> None:
+        """Nothing happens in a quiet round."""
+
+    async def settle(self) -> tuple[dict[str, Any], dict[str, Resting]]:
+        """By card: the picture of one seed, and what its replica holds once it has drawn a few."""
+        pictures = {}
+        for replica in await self.fleet.at_rest(CARDS, gone=self.killed):
+            for body in WARM_UPS:
+                ended, answer = await self._clients.pinned(replica["id"], body)
+                self.ended.append(ended)
+            pictures[replica["card"]["name"]] = answer.json()["data"]
+        rested = await self.fleet.at_rest(CARDS)
+        return pictures, await asyncio.to_thread(resting, rested)
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import httpx
@@ -76,6 +77,7 @@ class Clients:
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
+        self._bad = cycle(BAD)
         # kind -> (how often, the end it must come to, who does it)
         self._kinds: Mapping[str, tuple[int, str, Callable[..., Awaitable[tuple[str, str]]]]] = {
             "picture": (9, "served", self._draw),
@@ -95,11 +97,27 @@ class Clients:
             request_id=request_id, kind=kind, expected=expected, outcome=outcome, detail=detail
         )
 
+    async def pinned(
+        self, replica_id: str, body: Mapping[str, Any]
+    ) -> tuple[Ended, httpx.Response]:
+        """One picture of a certain replica."""
+        headers = {"X-Tenure-Replica": replica_id}
+        answer = await self._http.post(IMAGES, json=body, headers=headers)
+        outcome, detail = _judged(answer)
+        ended = Ended(
+            request_id=answer.headers["X-Request-Id"],
+            kind="warm-up",
+            expected="served",
+            outcome=outcome,
+            detail=detail,
+        )
+        return ended, answer
+
     async def _draw(self, request_id: str, rng: random.Random) -> tuple[str, str]:
         return _judged(await self._post(request_id, json=plain_body(rng)))
 
     async def _send_bad(self, request_id: str, rng: random.Random) -> tuple[str, str]:
-        return _judged(await self._post(request_id, **rng.choice(BAD)))
+        return _judged(await self._post(request_id, **next(self._bad)))
 
     async def _stream(self, request_id: str, rng: random.Random) -> tuple[str, str]:
         """Served where the last picture came, whatever the status said."""
@@ -110,8 +128,8 @@ class Clients:
             if answer.status_code != 200:
                 await answer.aread()
                 return _judged(answer)
-            async for last in _events(answer):
-                pass
+            async for event in _events(answer):
+                last = event
         if str(last.get("type", "")).endswith(".completed"):
             return "served", ""
         code = last.get("error", {}).get("code")
@@ -129,7 +147,8 @@ class Clients:
         """The connection closes; what became of the request is heard on another one."""
         posting = asyncio.create_task(self._post(request_id, json=LONG))
         last: dict[str, Any] = {}
-        async for last in self._progress(request_id, posting):
+        async for event in self._progress(request_id, posting):
+            last = event
             if not posting.done():
                 await asyncio.sleep(rng.random() * 0.3)
                 posting.cancel()

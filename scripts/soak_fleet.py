@@ -1,4 +1,4 @@
-"""The server's side of the soak: its own counts, its cards' ledgers, its processes and their memory.
+"""The server's side of the soak: its counts, its cards' ledgers, its processes and their memory.
 
 Reads /fleet and /proc, and ends replicas by their process ids; knows nothing of requests.
 """
@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import ray
 
-
 APP = "tenure"
 DEADLINE_S = 180.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -26,7 +25,7 @@ class Resting:
 
     id: str
     allocated_bytes: int  # on its card, by its own ledger
-    permanent_bytes: int  # of the plan in force
+    own_bytes: int  # of it: its components', which is their permanent units and their buffers
     rss_bytes: int
 
 
@@ -75,7 +74,7 @@ def resting(replicas: list[dict[str, Any]]) -> dict[str, Resting]:
         one["card"]["name"]: Resting(
             id=one["id"],
             allocated_bytes=one["memory"]["card"]["allocated_bytes"],
-            permanent_bytes=sum(part["permanent_bytes"] for part in one["components"]),
+            own_bytes=sum(part["on_card_bytes"] for part in one["components"]),
             rss_bytes=rss_bytes(pid_of(one["id"])),
         )
         for one in replicas

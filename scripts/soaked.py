@@ -20,6 +20,7 @@ class Soaked:
     ended: tuple[Ended, ...]
     counted: dict[str, int]  # by the driver, over the same time
     before: dict[str, Resting]  # by card
+    between: dict[str, Resting]  # after the last kill: the processes are those at the end
     after: dict[str, Resting]
     killed: tuple[str, ...]  # replicas
     retried: int  # jobs that were drawn again elsewhere
@@ -46,6 +47,7 @@ class Soaked:
             found.append("a seed draws another picture than before")
         for card, now in self.after.items():
             found += held_wrongly(card, self.before[card], now)
+            found += grown(card, self.between[card], now)
         return found
 
     def table(self) -> str:
@@ -57,7 +59,9 @@ class Soaked:
         rows.append(["driver", *map(str, self.counted.values())])
         cards = [
             f"{card}: {now.allocated_bytes} bytes on it at rest ({then.allocated_bytes} before), "
-            f"its replica {format_bytes(now.rss_bytes)} ({format_bytes(then.rss_bytes)} before)"
+            f"its replica takes {format_bytes(then.rss_bytes)}, "
+            f"{format_bytes(self.between[card].rss_bytes)}, {format_bytes(now.rss_bytes)} "
+            "(before, after the last kill, at the end)"
             for card, now in sorted(self.after.items())
             for then in [self.before[card]]
         ]
@@ -67,15 +71,22 @@ class Soaked:
 
 
 def held_wrongly(card: str, then: Resting, now: Resting) -> list[str]:
-    """What a card or a replica holds that it did not hold before."""
+    """What a card holds that it did not hold before, or its replica."""
     found = []
+    if now.allocated_bytes != now.own_bytes:
+        found.append(
+            f"{card}: {now.allocated_bytes} bytes are on it, its components have {now.own_bytes}"
+        )
     if now.allocated_bytes != then.allocated_bytes:
         found.append(
             f"{card}: {now.allocated_bytes} bytes are on it, {then.allocated_bytes} before"
         )
-    if now.rss_bytes > then.rss_bytes * (1 + MOST_GROWTH):
-        found.append(
-            f"{card}: its replica takes {format_bytes(now.rss_bytes)}, "
-            f"{format_bytes(then.rss_bytes)} before"
-        )
-    return found
+    return [*found, *grown(card, then, now)]
+
+
+def grown(card: str, then: Resting, now: Resting) -> list[str]:
+    """Where a replica takes more memory than one on the same card did before."""
+    if now.rss_bytes <= then.rss_bytes * (1 + MOST_GROWTH):
+        return []
+    taken, before = format_bytes(now.rss_bytes), format_bytes(then.rss_bytes)
+    return [f"{card}: its replica takes {taken}, {before} before"]

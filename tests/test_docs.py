@@ -12,7 +12,6 @@ from ray.serve.schema import ServeDeploySchema
 
 import offload
 from deployments import errors, metrics
-from deployments.api import HTTP_CODES
 from deployments.cli import main
 from deployments.config import AppConfig, ServerConfig
 from deployments.loading import check_model_folder, find_model_folder
@@ -258,7 +257,7 @@ def test_every_error_code_stands_in_the_api_page():
     rows = table_rows("docs/api.md", "Errors")
     written = {(int(row[0]), code_of(row[1])) for row in rows}
     raised = {(status, code) for _, status, _, code, _ in errors._ANSWERS}
-    elsewhere = {(status, code) for status, code in HTTP_CODES.items() if status != 400}
+    elsewhere = {(status, code) for status, code in errors.HTTP_CODES.items() if status != 400}
     elsewhere |= {(404, "not_found"), (500, "internal_error")}
     assert written == raised | elsewhere
 

@@ -5,15 +5,18 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from starlette.testclient import TestClient
 
 from deployments import api_keys
 from deployments.api import create_api
 from deployments.api_keys import OPEN, ApiKeys
 from deployments.app import build_app
+from deployments.cli import main
 from deployments.config import AppConfig, ServerConfig
 from deployments.errors import ConfigError
 from tests.deployments.fake_backend import FakeBackend
+from tests.deployments.http_server import serving
 from tests.deployments.test_api import ARGS, URL
 
 KEY = "sk-Very.Secret_1"
@@ -88,6 +91,18 @@ def test_keys_come_from_the_environment_too(backend, file, monkeypatch):
         assert not only.admit("/fleet", given)
 
 
+def test_the_command_sends_a_key_and_says_where_to_put_it(backend, file, monkeypatch):
+    api = create_api(config_of(api_keys_file=str(file)), backend)
+    monkeypatch.delenv("TENURE_API_KEY", raising=False)
+    with serving(api) as address:
+        refused = CliRunner().invoke(main, ["fleet", f"http://{address}"])
+        shown = CliRunner(env={"TENURE_API_KEY": KEY}).invoke(main, ["fleet", f"http://{address}"])
+    assert refused.exit_code == 2
+    assert "set TENURE_API_KEY" in refused.output
+    assert shown.exit_code == 0
+    assert "mini" in shown.output
+
+
 def test_without_keys_everyone_is_admitted():
     assert ApiKeys.of(ServerConfig()).admit("/v1/models", "")
 
@@ -142,7 +157,7 @@ def test_a_file_that_holds_no_keys_stops_the_start_and_shows_none(tmp_path, cont
 
 
 def test_a_folder_is_no_file(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read: .*: Is a directory"):
+    with pytest.raises(ConfigError, match=r"cannot be read: .*: Is a directory"):
         ApiKeys.of(ServerConfig(api_keys_file=str(tmp_path)))
 
 
@@ -151,7 +166,7 @@ def test_a_variable_that_holds_no_key_stops_the_start_too(monkeypatch, value, sa
     monkeypatch.delenv(VARIABLE, raising=False)
     if value is not None:
         monkeypatch.setenv(VARIABLE, value)
-    with pytest.raises(ConfigError, match=f"server.api_keys_env {VARIABLE} {said}"):
+    with pytest.raises(ConfigError, match=rf"server\.api_keys_env {VARIABLE} {said}"):
         build_app(config_of(api_keys_env=VARIABLE))
 
 

@@ -84,7 +84,7 @@ def test_what_to_do_when_it_does_not_fit_is_refused_with_the_same_words():
         ("server: {request_timeout_s: 0}", "server.request_timeout_s"),
         ("server: {sleep_after_s: 0}", "server.sleep_after_s"),
         ("server: {sleep_after_s: never}", "server.sleep_after_s"),
-        ("calibration_dir: /tmp", "calibration_dir"),
+        ("calibrate: sometimes", "calibrate"),
         ("host_store: shared", "host_store"),
         ("cards: {gpu: maybe}", "cards.gpu"),
     ],

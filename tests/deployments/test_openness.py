@@ -16,6 +16,7 @@ def test_a_public_address_without_keys_is_warned_of(host):
     assert host in warning
     assert "server.api_keys_file" in warning
     assert openness_warning(host, ServerConfig(api_keys_file="keys")) == ""
+    assert openness_warning(host, ServerConfig(api_keys_env="KEYS")) == ""
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", ""])

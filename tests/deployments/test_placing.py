@@ -1,4 +1,4 @@
-"""A replica's start: measured at the largest admitted picture, remembered, and lowered when it must.
+"""A replica's start: measured at the largest admitted picture, remembered, and lowered if need be.
 
 The demo model on simulated cards, as a replica does it, without Ray.
 """

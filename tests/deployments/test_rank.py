@@ -1,4 +1,4 @@
-"""The ranking: pure, who finishes first comes first, and whoever cannot draw does not come at all."""
+"""The ranking is pure: who finishes first comes first, and who cannot draw does not come at all."""
 
 import pytest
 from hypothesis import given

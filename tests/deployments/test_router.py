@@ -128,6 +128,25 @@ def test_a_call_that_is_no_job_of_the_line_may_go_anywhere(registry, replicas):
     asyncio.run(run())
 
 
+def test_of_two_calls_from_one_request_each_has_its_own_replica():
+    """Ray gives both one internal id, as when the driver tells two replicas to sleep at once."""
+
+    async def run():
+        first, second, older = asked(pin="a"), asked(pin="b"), asked(pin="c")
+        router = SimpleNamespace(
+            _pending_requests_to_fulfill=[older, first, second],
+            _record_queue_wait_time=lambda pending: None,
+            _remove_pending_request_from_indices=lambda pending: None,
+        )
+        for request in (second, first):
+            name = request.metadata.session_id
+            FleetRouter._fulfill_next_pending_request(router, name, request.metadata)
+        assert (first.future.result(), second.future.result()) == ("a", "b")
+        assert not older.future.done()
+
+    asyncio.run(run())
+
+
 def test_a_request_that_waits_keeps_no_other_from_being_routed():
     """By Ray's own limit, two for each replica, four pinned requests would block two cards."""
     assert FleetRouter.max_num_routing_tasks.fget(SimpleNamespace()) > 1000

@@ -82,9 +82,18 @@ def test_rays_tracebacks_stay_in_the_log(caplog):
         b'{"prompt": "a", "size": "' + b"9" * 10_000 + b'x1"}',
         b'{"prompt": "a", "seed": 1e999}',
         b'{"prompt": "\xff"}',
+        b'{"prompt": "\\ud800"}',
         b"\x00",
     ],
-    ids=["deep", "long number", "long size", "infinite", "no UTF-8", "null byte"],
+    ids=[
+        "deep",
+        "long number",
+        "long size",
+        "infinite",
+        "no UTF-8",
+        "half a character",
+        "null byte",
+    ],
 )
 def test_json_that_overwhelms_a_parser_is_refused(client, body):
     assert client.post(URL, content=body, headers=JSON).status_code == 400

@@ -1,6 +1,7 @@
 """Guarantee: no plan is better than the planner's, held against every plan there is."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -103,6 +104,25 @@ def hold_against_all(facts: list[ComponentFacts], num_bytes: int, window: int = 
 @settings(max_examples=150)
 @given(several_facts(), st.integers(0, 120))
 def test_no_plan_is_better(facts: list[ComponentFacts], num_bytes: int) -> None:
+    hold_against_all(facts, num_bytes)
+
+
+@st.composite
+def slow_facts(draw: st.DrawFn) -> list[ComponentFacts]:
+    """Requests of a second or so: what copies show of themselves is around a percent of it."""
+    facts = [draw(some_facts(name, [name], 4)) for name in ("c0", "c1")]
+    trunks = [
+        replace(one.trunk, compute_s=draw(st.sampled_from([0.2, 0.5, 1.0])), first_s=None)
+        for one in facts
+    ]
+    return [replace(one, trunk=trunk) for one, trunk in zip(facts, trunks, strict=True)]
+
+
+@settings(max_examples=150)
+@given(slow_facts(), st.integers(20, 90))
+def test_no_plan_is_better_where_a_percent_decides(
+    facts: list[ComponentFacts], num_bytes: int
+) -> None:
     hold_against_all(facts, num_bytes)
 
 

@@ -23,9 +23,9 @@ from offload import (
     survey_component,
 )
 from offload.assembly import _move_whole
+from offload.explanation import explain
 from offload.facts import aligned
 from offload.plan import Lifetime
-from offload.explanation import explain
 from offload.survey import find_units
 from offload.unit import Unit
 from tests.offload.conftest import Attach
