@@ -43,6 +43,7 @@ from offload import (
 
 SIZES = ("20MiB", "14MiB", "11MiB", "8MiB", "6MiB", "4MiB", "3.5MiB")
 RATE = "100MB/s"
+NUM_MEASURED = 5
 BY_HAND: Mapping[str, ComponentSpec] = {
     "all forward": ComponentSpec(resident_layers="all", lifetime="forward"),
     "all permanent": ComponentSpec(resident_layers="all", lifetime="permanent"),
@@ -94,9 +95,14 @@ class Bench:
         with self._attached(self._card(1 << 30), None) as residency:
             for _ in range(2):
                 self._draw(residency)
-            timed = self._measure(residency, live=False)
+            timed = self._timed(residency)
             counted = self._measure(residency, live=True)
             return with_measured(surveyed, with_live_bytes(timed, counted))
+
+    def _timed(self, residency: Residency) -> Measured:
+        """The middle one of several: a single request on a busy machine may say anything."""
+        measured = [self._measure(residency, live=False) for _ in range(NUM_MEASURED)]
+        return sorted(measured, key=lambda one: one.seconds)[NUM_MEASURED // 2]
 
     def plan(self, wish: ComponentSpec | None, memory_bytes: int) -> ResidencyPlan | None:
         """None where it does not fit as it was written."""
