@@ -31,7 +31,7 @@ from offload import (
 
 PROBE_STEPS = 3  # the first fills caches, the others tell what a further one costs
 Draw = Callable[[], float]  # one probe in a request of its own; seconds of a usual request
-Say = Callable[[str], None]
+NO_TRIAL = Trial(seconds=(), peak_bytes=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,7 @@ class Outcome:
     predicted_s: float  # of a usual request, by the plan in force
     measured_s: float  # the same, drawn
     peak_bytes: int  # predicted, by the plan in force
+    measured_peak_bytes: int  # the same, by a ledger or the allocator
     kept: bool = True  # False: the plan from measurements was taken back
     reason: str = ""  # why
     from_record: bool = False
@@ -49,14 +50,18 @@ class Outcome:
     @property
     def record(self) -> Record:
         return Record(
-            measured=self.measured, kept=self.kept, reason=self.reason, seconds=self.measured_s
+            measured=self.measured,
+            kept=self.kept,
+            reason=self.reason,
+            seconds=self.measured_s,
+            peak_bytes=self.measured_peak_bytes,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """What ``/fleet`` shows of it."""
         shown = asdict(self)
         del shown["measured"]
-        return shown | {"measured_peak_bytes": self.measured.peak_bytes}
+        return shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +94,12 @@ class Calibration:
         plan = plan_residency(self._spec, facts, budget_of(residency.card, measured))
         if same_placement(first, plan):
             residency.apply(plan)
-            return self._outcome(facts, measured, Trial(seconds=(self._draw(),)))
+            once = Trial(seconds=(self._draw(),), peak_bytes=measured.peak_bytes)
+            return self._outcome(facts, measured, once)
         if measured.peak_bytes > plan.budget.num_bytes:  # the first plan is not to be gone back to
             residency.apply(plan)
-            return self._outcome(facts, measured, self._trial())
-        before = self._trial()
+            return self._outcome(facts, measured, self._trial(self._peak_bytes()))
+        before = self._trial(measured.peak_bytes)
         trial, reason = self._try(plan, before)
         if reason:
             residency.apply(first)
@@ -108,8 +114,12 @@ class Calibration:
             self._draw()
         return probe.measured()
 
-    def _trial(self) -> Trial:
-        return Trial(seconds=tuple(self._draw() for _ in range(NUM_DRAWINGS)))
+    def _peak_bytes(self) -> int:
+        return self._measured(live=True).peak_bytes
+
+    def _trial(self, peak_bytes: int) -> Trial:
+        seconds = tuple(self._draw() for _ in range(NUM_DRAWINGS))
+        return Trial(seconds=seconds, peak_bytes=peak_bytes)
 
     def _try(self, plan: ResidencyPlan, before: Trial) -> tuple[Trial, str]:
         """The plan in force, what it costs, and why it is not to be kept."""
@@ -123,15 +133,15 @@ class Calibration:
     def _attempt(self, plan: ResidencyPlan) -> tuple[Trial, str]:
         try:
             self._residency.apply(plan)
-            peak_bytes, budget_bytes = self._measured(live=True).peak_bytes, plan.budget.num_bytes
+            peak_bytes, budget_bytes = self._peak_bytes(), plan.budget.num_bytes
             if peak_bytes > budget_bytes:
                 need = f"{format_bytes(peak_bytes)} are needed at the peak"
-                return Trial(seconds=()), f"{need}, {format_bytes(budget_bytes)} are there"
-            return self._trial(), ""
+                return NO_TRIAL, f"{need}, {format_bytes(budget_bytes)} are there"
+            return self._trial(peak_bytes), ""
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            return Trial(seconds=()), str(error).splitlines()[0]
+            return NO_TRIAL, str(error).splitlines()[0]
 
     def _outcome(
         self,
@@ -147,6 +157,7 @@ class Calibration:
             predicted_s=ahead["request_s"],
             measured_s=trial.median_s,
             peak_bytes=ahead["peak_bytes"],
+            measured_peak_bytes=trial.peak_bytes,
             kept=not reason,
             reason=reason,
         )

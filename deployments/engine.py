@@ -68,6 +68,7 @@ class Engine:
         self._explained: tuple[ResidencyPlan, str] | None = None
         self.max_pixels = placed.max_pixels  # this card's own limit, at most the file's
         self.snapshot = self._residency.snapshot().to_dict()
+        logger.info(self.explanation)
 
     @property
     def components(self) -> tuple[dict[str, Any], ...]:

@@ -187,6 +187,7 @@ class Placing:
             predicted_s=ahead["request_s"],
             measured_s=record.seconds,
             peak_bytes=ahead["peak_bytes"],
+            measured_peak_bytes=record.peak_bytes,
             kept=record.kept,
             reason=record.reason,
             from_record=True,

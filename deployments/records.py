@@ -28,6 +28,7 @@ class Record:
     kept: bool
     reason: str  # why not, "" where it was
     seconds: float  # median of a usual request under the plan in force
+    peak_bytes: int  # of a request under it
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Record":

@@ -17,6 +17,7 @@ class Trial:
     """Seconds of a usual request under one plan, drawn several times."""
 
     seconds: tuple[float, ...]
+    peak_bytes: int = 0  # weights and activations together, in one of them
 
     @property
     def median_s(self) -> float:

@@ -59,6 +59,7 @@ def _component(plan: ComponentPlan, facts: ComponentFacts | None) -> str:
         source = f" ({facts.activation_source})" if facts.activation_source else ""
         words.append(f"activations take {format_bytes(facts.activation_bytes)}{source}")
         words += [f"{name} would free {format_bytes(freed)}" for name, freed in freed_by(facts)]
+    words += [] if plan.wish == "auto" else [f"asked for: {plan.wish}"]
     return f"{plan.name}: {'; '.join(words)}."
 
 

@@ -122,6 +122,7 @@ def test_the_plan_follows_from_what_was_measured_and_is_faster():
     assert bench.usual_s() <= 1.01 * before_s  # within that, fewer bytes are worth more
     assert outcome.measured_s == pytest.approx(bench.usual_s(), rel=0.05)
     assert outcome.predicted_s == pytest.approx(bench.usual_s(), rel=0.05)
+    assert outcome.measured_peak_bytes == pytest.approx(outcome.peak_bytes, rel=0.02)
     facts = {one.name: one for one in bench.residency.facts}
     assert facts["transformer"].passes == STEPS.usual
     assert facts["text_encoder"].passes == 1

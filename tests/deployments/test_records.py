@@ -27,7 +27,7 @@ MEASURED = Measured(
     peak_bytes=456,
     source="measured at 128x128",
 )
-RECORD = Record(measured=MEASURED, kept=False, reason="it is slower", seconds=1.25)
+RECORD = Record(measured=MEASURED, kept=False, reason="it is slower", seconds=1.25, peak_bytes=9)
 KEY = {"card": {"memory_bytes": 24}, "versions": {"torch": "2"}}
 
 

@@ -103,6 +103,7 @@ def test_explain_has_a_sentence_per_component_the_budget_and_the_prediction() ->
         "warning",
     ]
     assert made["text_encoder"].why in lines[0]
+    assert f"asked for: {made['text_encoder'].wish}." in lines[0]
     assert "of 12.00 GiB at the peak" in lines[3]
     assert "host to card at 23.28 GiB/s" in lines[3]
     assert "copied a request" in lines[4]
