@@ -3,7 +3,8 @@
 import pytest
 
 from offload import parse_bytes
-from scripts.plan_table import SIZES, Bench, Row, row
+from scripts.plan_bench import Bench
+from scripts.plan_table import SIZES, Row, row
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def test_the_predicted_seconds_are_those_of_the_virtual_clock(drawn: Row):
 
 
 def test_the_predicted_peak_is_the_ledgers(drawn: Row):
-    assert drawn.peak_bytes == pytest.approx(drawn.measured_peak_bytes, rel=0.02)
+    assert drawn.peak_bytes == pytest.approx(drawn.wall.peak_bytes, rel=0.02)
 
 
 def test_the_cards_go_from_everything_fits_to_hardly_a_layer(bench: Bench):
