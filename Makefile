@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.tenure-installed
 CHECKS := $(VENV)/.tenure-checks.log
 CODE := offload deployments tests scripts
-WORKERS ?= 2
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 300 -n $(WORKERS) --dist loadfile
+WORKERS ?= 3
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 300 -n $(WORKERS) \
+	--dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve test soak check lint format types spelling sizes coverage pytest wheel clean

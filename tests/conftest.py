@@ -5,7 +5,6 @@ Nothing here imports torch, so that the torch-free tests stay quick.
 """
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ else:
     settings.register_profile("ci", derandomize=True, deadline=None, database=None)
     settings.load_profile("ci")
 
+RAY = "pytest.mark.ray"
 _skipped_outside_gpu = pytest.StashKey[list[str]]()
 
 
@@ -33,12 +33,33 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_skipped_outside_gpu] = []
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Tests marked ``gpu`` are skipped, with the reason, where there is no accelerator."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked ``gpu`` are skipped, with the reason, where there is no accelerator.
+
+    Files that need a cluster come first: they take longest and wait most.
+    """
+    waiting = {item.path for item in items if item.get_closest_marker("ray")}
+    items.sort(key=lambda item: item.path not in waiting)
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if needing and not _has_accelerator():
         for item in needing:
             item.add_marker(pytest.mark.skip(reason="no accelerator on this machine"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One file in one process, and all that need a cluster in one: it is started once then."""
+    from xdist.scheduler import LoadFileScheduling
+
+    files = (config.rootpath / "tests").rglob("test_*.py")
+    marked = {str(file.relative_to(config.rootpath)) for file in files if RAY in file.read_text()}
+
+    class OneCluster(LoadFileScheduling):  # type: ignore[misc]  # xdist carries no types
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return RAY if file in marked else file
+
+    return OneCluster(config, log)
 
 
 def _has_accelerator() -> bool:
