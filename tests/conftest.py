@@ -36,10 +36,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests marked ``gpu`` are skipped, with the reason, where there is no accelerator.
 
-    Files that need a cluster come first: they take longest and wait most.
+    Files that need a cluster come first, since they wait most, then those of stock pipelines, which
+    take longest: no process is left alone with one at the end.
     """
     waiting = {item.path for item in items if item.get_closest_marker("ray")}
-    items.sort(key=lambda item: item.path not in waiting)
+    items.sort(key=lambda item: (item.path not in waiting, item.path.parent.name != "stock"))
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if needing and not _has_accelerator():
         for item in needing:
@@ -54,7 +55,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     files = (config.rootpath / "tests").rglob("test_*.py")
     marked = {str(file.relative_to(config.rootpath)) for file in files if RAY in file.read_text()}
 
-    class OneCluster(LoadFileScheduling):  # type: ignore[misc]  # xdist carries no types
+    class OneCluster(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::", 1)[0]
             return RAY if file in marked else file

@@ -21,6 +21,7 @@ os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_metrics_report_interval_ms", "1000")
 os.environ.setdefault("RAY_SERVE_CONTROL_LOOP_INTERVAL_S", "0.05")
+os.environ.setdefault("RAY_worker_niceness", "0")  # else replicas starve beside other tests
 os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")  # a busy machine is slow
 
 from deployments.config import AppConfig
