@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.tenure-installed
 CHECKS := $(VENV)/.tenure-checks.log
 CODE := offload deployments tests scripts
-WORKERS ?= 3
+WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 300 -n $(WORKERS) \
 	--dist loadfile --no-loadscope-reorder
 
