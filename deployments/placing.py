@@ -181,6 +181,7 @@ class Placing:
         return outcome
 
     def _recorded(self, residency: Residency, record: Record) -> Outcome:
+        residency.facts = with_measured(residency.facts, record.measured)
         ahead = predicted(residency.plan, residency.facts)
         return Outcome(
             measured=record.measured,
