@@ -279,6 +279,7 @@ def test_another_program_puts_the_fleet_to_sleep_and_a_request_wakes_one_card(se
     handle = serve.get_app_handle(APP)
     slept = handle.sleep.remote().result()["replicas"]
     assert [(r["state"], r["allocated_bytes"]) for r in slept] == [("sleeping", 0)] * 2
+    assert len({answer["replica"] for answer in slept}) == 2  # each call reached its own
     server.wait_for_states("sleeping", "sleeping")
     assert server.client.get("/ready").status_code == 200
     answer = server.draw()
