@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from offload import StateError
-from tests.deployments.lora import Adapter, Managed, card_bytes, draw, load, new_adapter
+from tests.deployments.demo_pipeline import Managed, draw, load
+from tests.deployments.lora import Adapter, card_bytes, new_adapter
 from tests.offload.nets import F, P, S
 
 PLANS = {

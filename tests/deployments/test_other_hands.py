@@ -15,45 +15,16 @@ from accelerate import cpu_offload
 from diffusers import DiffusionPipeline, QwenImage21Pipeline
 from diffusers.hooks import apply_group_offloading
 
-from deployments.paths import resolve
-from offload import Residency, SimulatedCard, StateError
-from tests.offload.nets import F, P, S, plan_for
-from tests.stock.recipes import modules_of
+from offload import StateError
+from tests.deployments.demo_pipeline import Managed, draw, load
+from tests.offload.nets import F, P, S
 
-CHECKPOINT = resolve("deployments/demo/checkpoint")
 PLANS = {"all permanent": [P], "all forward": [F], "streamed": [S], "mixed thirds": [P, F, S]}
 any_plan = pytest.mark.parametrize("lifetimes", PLANS.values(), ids=PLANS.keys())
 any_lending_plan = pytest.mark.parametrize(
     "lifetimes", [[S], [P, F, S]], ids=["streamed", "mixed thirds"]
 )
 CPU = torch.device("cpu")
-
-
-def load() -> Any:
-    pipeline = DiffusionPipeline.from_pretrained(str(CHECKPOINT), dtype=torch.float32)
-    pipeline.set_progress_bar_config(disable=True)
-    for module in modules_of(pipeline).values():
-        module.requires_grad_(False)
-    return pipeline
-
-
-def draw(pipeline: Any, at_step: Callable[[], object] | None = None) -> torch.Tensor:
-    def at_end(pipe: Any, step: int, timestep: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-        if at_step is not None and step == 0:
-            at_step()
-        return {}
-
-    result = pipeline(
-        prompt="a red circle",
-        width=64,
-        height=64,
-        num_inference_steps=2,
-        generator=torch.Generator().manual_seed(3),
-        output_type="pt",
-        callback_on_step_end=at_end,
-    )
-    picture: torch.Tensor = result.images
-    return picture
 
 
 @pytest.fixture(scope="module")
@@ -65,21 +36,6 @@ def shared() -> Any:
 @pytest.fixture(scope="module")
 def picture(shared: Any) -> torch.Tensor:
     return draw(shared)
-
-
-class Managed:
-    """A pipeline under a plan, with room to spare."""
-
-    def __init__(self, pipeline: Any, lifetimes: Any) -> None:
-        parts = modules_of(pipeline)
-        self.pipeline = pipeline
-        self.plan = plan_for(parts, lifetimes)
-        self.card = SimulatedCard(memory_bytes=1 << 30, bytes_per_s=2e9)
-        self.residency = Residency.attach(parts, card=self.card, plan=self.plan)
-
-    def check(self, expected: torch.Tensor) -> None:
-        assert torch.equal(draw(self.pipeline), expected)
-        assert self.card.usage().allocated_bytes == self.plan.standing_bytes
 
 
 @pytest.fixture
